@@ -13,7 +13,6 @@ import (
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	kcache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -281,10 +280,6 @@ func TestBadInput(t *testing.T) {
 		"NoKind": {
 			reason: "An unstructured object must have a kind.",
 			spec:   newWatch(watchtest.Kind{}, &recorder{}),
-		},
-		"NoVersion": {
-			reason: "An unstructured object must have a version.",
-			spec:   newWatch(watchtest.Kind{GVK: schema.GroupVersionKind{Kind: "Widget"}}, &recorder{}),
 		},
 		"UnknownType": {
 			reason: "The scheme must know the type of an object.",

@@ -20,7 +20,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/watch"
 )
 
-func TestFacts(t *testing.T) {
+func TestFact_KindsDontShareAFate(t *testing.T) {
 	prove(t, map[string]fact{
 		"FailedWatchIsTriedAgain": {
 			reason: "A kind counts as active from before its informer synced, and for ever after: a watch whose restart failed once is silently dead, though it is listed.",
@@ -123,6 +123,27 @@ func TestFacts(t *testing.T) {
 				return strings.Join(findings, "; ")
 			},
 		},
+		"KindsOfABatchDontShareAFate": {
+			reason: "One kind that can't be watched fails the rest of the batch, and the composites that need it.",
+			scenario: func(t *testing.T, r *testEnv) string {
+				dead, healthy := watchtest.NewKind("Dead"), watchtest.NewKind("Healthy")
+				r.define(healthy)
+				r.startController()
+				rec := &recorder{}
+				err := r.watchFor(stuckFor, "c", newWatch(dead, &recorder{}), newWatch(healthy, rec))
+				expectEqual(t, "The kind doesn't exist.", "StartWatches(...)", anError, err)
+				advance(time.Second)
+				return found(
+					rec.count("create", "one") == 0, "the healthy kind isn't watched, since another could not be: %v",
+					err,
+				)
+			},
+		},
+	})
+}
+
+func TestFact_StopEndsAController(t *testing.T) {
+	prove(t, map[string]fact{
 		"StopAttemptsEverything": {
 			reason: "Stop returns at the first error: the controller still runs, with some of its watches gone.",
 			scenario: func(t *testing.T, r *testEnv) string {
@@ -230,22 +251,6 @@ func TestFacts(t *testing.T) {
 					old > 0 || current == 0,
 					"StartWatches of the old reconcile returned %v; its handler got %d events, the new one's %d", err,
 					old, current,
-				)
-			},
-		},
-		"KindsOfABatchDontShareAFate": {
-			reason: "One kind that can't be watched fails the rest of the batch, and the composites that need it.",
-			scenario: func(t *testing.T, r *testEnv) string {
-				dead, healthy := watchtest.NewKind("Dead"), watchtest.NewKind("Healthy")
-				r.define(healthy)
-				r.startController()
-				rec := &recorder{}
-				err := r.watchFor(stuckFor, "c", newWatch(dead, &recorder{}), newWatch(healthy, rec))
-				expectEqual(t, "The kind doesn't exist.", "StartWatches(...)", anError, err)
-				advance(time.Second)
-				return found(
-					rec.count("create", "one") == 0, "the healthy kind isn't watched, since another could not be: %v",
-					err,
 				)
 			},
 		},

@@ -47,9 +47,10 @@ func TestKindInTrouble_FailsAtOnce(t *testing.T) {
 			fault:  watchtest.Status(http.StatusServiceUnavailable).After(20 * time.Second),
 			want:   watch.ErrUnreachable, first: 2 * time.Minute, again: 22 * time.Second,
 		},
-		"ListRefused": {
+		"Down": {
 			reason: "Refused connections should fail calls at once.",
-			match:  lists, fault: watchtest.Refuse(), want: watch.ErrUnreachable, first: time.Second,
+			match:  func(watchtest.Kind) watchtest.Match { return watchtest.Everything() },
+			fault:  watchtest.Refuse(), want: watch.ErrUnreachable, first: time.Second,
 		},
 		"ListThrottled": {
 			reason: "An API server that refuses a list with 429 should fail calls with the first answer.",

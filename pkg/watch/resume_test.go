@@ -228,36 +228,6 @@ func TestCRDs_ForbiddenDoesNotHideReturn(t *testing.T) {
 	}
 }
 
-// After an outage a call that waits for a kind that hadn't synced asks the API server.
-func TestOutage_CallsAsk(t *testing.T) {
-	for _, away := range []time.Duration{time.Minute, 5 * time.Minute, 10 * time.Minute, time.Hour} {
-		inBubble(t, away.String(), func(t *testing.T) {
-			watched := watchtest.NewKind("Watched")
-			api := watchtest.NewAPI(widget, watched)
-			api.Put(widget.Object("one"), widget)
-			r := newRunningEnv(t, api)
-			up := api.Down()
-			get := func() error { return r.readFor(time.Minute, widget, "one") }
-			start := func() error { return r.watchFor(time.Minute, "c", newWatch(watched, &recorder{})) }
-			for began := time.Now(); time.Since(began) < away; advance(7 * time.Second) {
-				if get() == nil || start() == nil {
-					t.Fatal("a call succeeds without an API server")
-				}
-			}
-			up()
-			for name, call := range map[string]func() error{"Get": get, "StartWatches": start} {
-				began := time.Now()
-				for call() != nil && time.Since(began) < time.Hour {
-					time.Sleep(10 * time.Millisecond)
-				}
-				expectBetween(
-					t, "The API server is back.", "how long "+name+"(...) fails", 0, time.Second, time.Since(began),
-				)
-			}
-		})
-	}
-}
-
 // Without CRDs, and without a request that fails, a kind that is served in another
 // way is noticed.
 func TestMovedKinds_AreNoticedWithoutCRDs(t *testing.T) {

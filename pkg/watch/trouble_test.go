@@ -3,6 +3,7 @@ package watch_test
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,21 +66,19 @@ func (s silentStreams) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: header, Body: body, Request: r}, nil
 }
 
-func troubles() map[string]trouble {
-	inject := func(
-		m func(k watchtest.Kind) watchtest.Match, f watchtest.Fault,
-	) func(r *testEnv, k watchtest.Kind) func() {
-		return func(r *testEnv, k watchtest.Kind) func() {
-			lift := r.api.Inject(m(k), f)
-			r.api.Disconnect(watchtest.Of(k))
-			return lift
-		}
+// inject returns a trouble's begin, which injects a fault, and disconnects watches.
+func inject(
+	m func(k watchtest.Kind) watchtest.Match, f watchtest.Fault,
+) func(r *testEnv, k watchtest.Kind) func() {
+	return func(r *testEnv, k watchtest.Kind) func() {
+		lift := r.api.Inject(m(k), f)
+		r.api.Disconnect(watchtest.Of(k))
+		return lift
 	}
-	refused := func(reason string, f watchtest.Fault) trouble {
-		return trouble{reason: reason, begin: inject(watchtest.Of, f), state: watch.StateDegraded, readable: true}
-	}
-	watches := func(k watchtest.Kind) watchtest.Match { return watchtest.Of(k).Only(watchtest.Watch) }
-	silent := &atomic.Bool{}
+}
+
+// kindTroubles are troubles of a kind, and of the whole API server.
+func kindTroubles() map[string]trouble {
 	return map[string]trouble{
 		"None": {
 			reason: "Nothing is wrong.",
@@ -144,6 +143,40 @@ func troubles() map[string]trouble {
 			begin:  func(r *testEnv, _ watchtest.Kind) func() { return r.api.Down() },
 			state:  watch.StateDegraded, readable: true,
 		},
+		"Frozen": {
+			reason: "The API server hangs, and open watches stay open.",
+			begin:  func(r *testEnv, _ watchtest.Kind) func() { return r.api.Freeze() },
+			state:  watch.StateActive, readable: true, onlyLater: true,
+		},
+		"FrozenAndCut": {
+			reason: "The API server hangs, and open watches end. An earlier end should make no difference.",
+			begin: func(r *testEnv, k watchtest.Kind) func() {
+				r.api.Disconnect(watchtest.Of(k))
+				advance(10 * time.Minute)
+				return inject(watchtest.Of, watchtest.Hang())(r, k)
+			},
+			soon: watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
+		},
+		"InformerRemoved": {
+			reason: "The informer is removed, and the next one has no objects.",
+			begin: func(r *testEnv, k watchtest.Kind) func() {
+				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
+				r.remove(k)
+				return lift
+			},
+			state: watch.StateDegraded, onlyLater: true, soon: watch.StateSyncing,
+		},
+	}
+}
+
+// requestTroubles are troubles of some requests for a kind.
+func requestTroubles() map[string]trouble {
+	refused := func(reason string, f watchtest.Fault) trouble {
+		return trouble{reason: reason, begin: inject(watchtest.Of, f), state: watch.StateDegraded, readable: true}
+	}
+	watches := func(k watchtest.Kind) watchtest.Match { return watchtest.Of(k).Only(watchtest.Watch) }
+	silent := &atomic.Bool{}
+	return map[string]trouble{
 		"ConnectionsEnd": refused(
 			"Behind a proxy that has no API server. Of a watch client-go tells no error.", watchtest.Break(io.EOF),
 		),
@@ -160,20 +193,6 @@ func troubles() map[string]trouble {
 				return func() { lists(); unstreamed() }
 			},
 			state: watch.StateDegraded, readable: true,
-		},
-		"Frozen": {
-			reason: "The API server hangs, and open watches stay open.",
-			begin:  func(r *testEnv, _ watchtest.Kind) func() { return r.api.Freeze() },
-			state:  watch.StateActive, readable: true, onlyLater: true,
-		},
-		"FrozenAndCut": {
-			reason: "The API server hangs, and open watches end. An earlier end should make no difference.",
-			begin: func(r *testEnv, k watchtest.Kind) func() {
-				r.api.Disconnect(watchtest.Of(k))
-				advance(10 * time.Minute)
-				return inject(watchtest.Of, watchtest.Hang())(r, k)
-			},
-			soon: watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
 		},
 		"Forbidden": refused("We may not list.", watchtest.Status(http.StatusForbidden)),
 		"Throttled": refused(
@@ -250,15 +269,6 @@ func troubles() map[string]trouble {
 			},
 			soon: watch.StateSyncing, state: watch.StateDegraded, onlyBefore: true, lists: true,
 		},
-		"InformerRemoved": {
-			reason: "The informer is removed, and the next one has no objects.",
-			begin: func(r *testEnv, k watchtest.Kind) func() {
-				lift := r.api.Inject(watchtest.Of(k), watchtest.Hang())
-				r.remove(k)
-				return lift
-			},
-			state: watch.StateDegraded, onlyLater: true, soon: watch.StateSyncing,
-		},
 	}
 }
 
@@ -266,7 +276,9 @@ func troubles() map[string]trouble {
 // objects stay readable. When it is over there is exactly one live handler, without a call, and
 // it has got the events of objects that came and went meanwhile, once.
 func TestTrouble(t *testing.T) {
-	for name, tc := range troubles() {
+	troubles := kindTroubles()
+	maps.Copy(troubles, requestTroubles())
+	for name, tc := range troubles {
 		for when, before := range map[string]bool{"Before": true, "Later": false} {
 			if before && tc.onlyLater || !before && tc.onlyBefore {
 				continue
