@@ -5,7 +5,6 @@ import "github.com/crossplane/crossplane-runtime/v2/pkg/event"
 // Event reasons.
 const (
 	reasonCannotStoreAnnotations event.Reason = "CannotStoreAnnotations"
-	reasonUnstableAnnotation     event.Reason = "UnstableAnnotation"
 	reasonLostManagedResource    event.Reason = "ManagedResourceGone"
 	reasonForeignStatus          event.Reason = "StatusWrittenByProvider"
 	reasonCannotUpdateManaged    event.Reason = "CannotUpdateManagedResource"

@@ -4,11 +4,8 @@ import "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 // Limits that tests wait for.
 const (
-	MaxOverwritten   = maxOverwritten
-	RefusedInterval  = refusedInterval
-	RestoreInterval  = restoreInterval
-	UnstableAfter    = unstableAfter
-	UnstableInterval = unstableInterval
+	MaxOverwritten  = maxOverwritten
+	RestoreInterval = restoreInterval
 )
 
 // NewTypedClient returns the adapter of a typed client.

@@ -120,7 +120,7 @@ func TestChangedDuringReconcile(t *testing.T) {
 	}
 	doesNothing := func(context.Context, *testkit.API, resource.Managed) error { return nil }
 	setsAnnotation := func(_ context.Context, _ *testkit.API, mg resource.Managed) error {
-		meta.AddAnnotations(mg, map[string]string{"learned": "now"})
+		meta.SetExternalName(mg, "learned")
 		return nil
 	}
 	patchesLabel := func(ctx context.Context, api *testkit.API, mg resource.Managed) error {
@@ -462,7 +462,7 @@ func TestStaleCache_NoCallsForPausedObject(t *testing.T) {
 			n := 0
 			ext.OnCall("observe", func(b *v1alpha1.Bucket) error {
 				if n == 10 {
-					managedtest.WithAnnotation("learned", "now")(b)
+					managedtest.WithExternalName("learned")(b)
 					managedtest.UpdateBucket(t, api, "b", managedtest.WithPausedAnnotation)
 				}
 				return nil

@@ -65,7 +65,7 @@ func (s *Session) KeepName(o client.Object) {
 func (s *Session) Lacks(o client.Object) bool {
 	return s.Tracks(o) &&
 		slices.ContainsFunc(
-			s.histories.get(o).pending.identifying(),
+			s.histories.get(o).pending.Identifying(),
 			func(c Change) bool { return o.GetAnnotations()[c.Key] != c.Value },
 		)
 }
@@ -121,7 +121,7 @@ func (s *Session) storeAnnotations(
 
 		if IsRefused(err) {
 			// The API server would refuse it again, also as part of the whole object.
-			left = left.identifying()
+			left = left.Identifying()
 			if server != nil {
 				s.noteStored(left)
 				left = nil
@@ -213,7 +213,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 			// A retry does not help. With these annotations in memory the provider
 			// creates nothing twice, the reconcile can report the error, and the
 			// object can be deleted.
-			e.pending.identifying().Apply(o)
+			e.pending.Identifying().Apply(o)
 			return nil
 		case err != nil:
 			return errors.Wrap(err, "cannot store annotations left over from an earlier reconcile")

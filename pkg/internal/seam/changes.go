@@ -161,8 +161,8 @@ func (cs Changes) Needed() Changes {
 	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.yields() && !IdentifiesResource(c.Key) })
 }
 
-// identifying returns the changes of annotations that identify the external resource.
-func (cs Changes) identifying() Changes {
+// Identifying returns the changes of annotations that identify the external resource.
+func (cs Changes) Identifying() Changes {
 	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !IdentifiesResource(c.Key) })
 }
 
