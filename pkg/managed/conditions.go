@@ -6,7 +6,6 @@ import "github.com/crossplane/crossplane-runtime/v2/pkg/event"
 const (
 	reasonCannotStoreAnnotations event.Reason = "CannotStoreAnnotations"
 	reasonLostManagedResource    event.Reason = "ManagedResourceGone"
-	reasonForeignStatus          event.Reason = "StatusWrittenByProvider"
 	reasonCannotUpdateManaged    event.Reason = "CannotUpdateManagedResource"
 	reasonPending                event.Reason = "PendingExternalResource"
 )

@@ -4,7 +4,6 @@ import "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
 // Limits that tests wait for.
 const (
-	MaxOverwritten  = maxOverwritten
 	RestoreInterval = restoreInterval
 )
 

@@ -23,12 +23,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
-
-// maxOverwritten is the number of reconciles in which another writer may overwrite the Ready
-// condition. After that, Ready is left to the other writer.
-const maxOverwritten = 2
 
 // restoreInterval is the minimum time between two writes of a Deleting condition that another
 // writer replaces each time.
@@ -73,19 +68,10 @@ type progress struct {
 	// reported is the reason of the Deleting condition when the managed resource
 	// was first read.
 	reported xpv2.ConditionReason
-
-	// counted reports whether this reconcile has counted that another writer has overwritten
-	// Ready.
-	counted bool
 }
 
-// reports has what the layers share that report deletions.
-type reports struct {
-	ready *readyConditions
-
-	// layers are those that change reports.
-	layers []layer.Layer
-}
+// reports has the layers that change reports.
+type reports struct{ layers []layer.Layer }
 
 // phases reports that a managed resource is being deleted, and the reason why it still exists:
 //
@@ -97,9 +83,8 @@ type reports struct {
 // Messages hold no times and no texts of errors, so that an unchanged situation is written
 // once. Errors are in the Synced condition.
 //
-// A provider that writes the status of its managed resources itself may overwrite Ready in
-// each reconcile. After two times, Ready is left to the provider, and only Deleting has the
-// report.
+// Ready has the report, too, but is left to another writer that has changed it since, until the
+// reason is another one.
 type phases struct {
 	layer.External
 
@@ -112,12 +97,6 @@ type phases struct {
 	reports *reports
 
 	slot seam.Slot[progress]
-
-	ready *readyConditions
-	store *store.Store
-
-	// overwritten counts the reconciles in which another writer has overwritten Ready.
-	overwritten store.Key[int]
 }
 
 func (r *reports) newPhases(p layer.Parts, next layer.External) layer.Layer {
@@ -127,8 +106,6 @@ func (r *reports) newPhases(p layer.Parts, next layer.External) layer.Layer {
 		recorder: p.Recorder,
 		own:      p.Settings.Finalizer,
 		reports:  r,
-		ready:    r.ready,
-		store:    p.Store,
 	}
 	return layer.Layer{
 		External: ph,
@@ -272,12 +249,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 					message = l.Explain(message, server)
 				}
 			}
-			cs := deletion.Conditions(s.Now(), reason, message)
-			p.ready.expect(server, cs)
-			return cs
-		}
-		if p.ready.foreign(server) {
-			return p.conditions(s, server, c.Reason, c.Message)
+			return conditions(server, deletion.Conditions(s.Now(), reason, message))
 		}
 		return nil
 	}
@@ -353,35 +325,19 @@ func (p *phases) deleting(s *seam.Session, server, o client.Object) []xpv2.Condi
 	for _, l := range p.reports.layers {
 		reason, message = l.Report(s, o, reason, message)
 	}
-	return p.conditions(s, server, reason, message)
+	return conditions(server, deletion.Conditions(s.Now(), reason, message))
 }
 
-// conditions returns the conditions of an object that is being deleted.
-func (p *phases) conditions(
-	s *seam.Session, server client.Object, reason xpv2.ConditionReason, message string,
-) []xpv2.Condition {
-	if at := p.slot.In(s); !at.counted && p.ready.foreign(server) {
-		at.counted = true
-		if n := p.overwritten.Update(p.store, server, func(n *int) { *n++ }); n == maxOverwritten {
-			p.recorder.Event(
-				server,
-				event.Warning(
-					reasonForeignStatus,
-					errors.New("the provider writes the Ready condition itself, also during deletion: see the Deleting condition"),
-				),
-			)
-		}
+// conditions returns Ready and Deleting. Ready is the one that server has if another writer has changed it since the
+// reason was reported: the two would replace each other's in each reconcile.
+func conditions(server client.Object, cs []xpv2.Condition) []xpv2.Condition {
+	ready := seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0)
+	reported := deletion.ConditionOf(server)
+	if reported.Status == corev1.ConditionTrue && reported.Reason == cs[1].Reason && ready.Reason != "" &&
+		!ready.Equal(xpv2.Deleting().WithMessage(reported.Message)) {
+		cs[0] = ready
 	}
-	cs := deletion.Conditions(s.Now(), reason, message)
-	if p.ready.foreign(server) && p.overwritten.Get(p.store, server) >= maxOverwritten {
-		return append(withoutReady(cs), seam.ConditionOf(server, xpv2.TypeReady).WithObservedGeneration(0))
-	}
-	p.ready.expect(server, cs)
 	return cs
-}
-
-func withoutReady(cs []xpv2.Condition) []xpv2.Condition {
-	return slices.DeleteFunc(cs, func(c xpv2.Condition) bool { return c.Type == xpv2.TypeReady })
 }
 
 // limited reports that another writer replaces the Deleting condition each time.
@@ -410,11 +366,10 @@ type deleteRequest struct {
 
 	log      logging.Logger
 	recorder event.Recorder
-	ready    *readyConditions
 }
 
-func (r *reports) newDeleteRequest(p layer.Parts, next layer.External) layer.Layer {
-	return layer.Layer{External: &deleteRequest{External: next, log: p.Log, recorder: p.Recorder, ready: r.ready}}
+func newDeleteRequest(p layer.Parts, next layer.External) layer.Layer {
+	return layer.Layer{External: &deleteRequest{External: next, log: p.Log, recorder: p.Recorder}}
 }
 
 // Delete the external resource.
@@ -432,12 +387,9 @@ func (e *deleteRequest) Delete(ctx context.Context, c *layer.Call) (layer.Deleti
 			return nil
 		}
 
-		cs := deletion.Conditions(c.Now(), deletion.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested)
-		if e.ready.foreign(server) {
-			return withoutReady(cs)
-		}
-		e.ready.expect(server, cs)
-		return cs
+		return conditions(server, deletion.Conditions(
+			c.Now(), deletion.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested,
+		))
 	}
 
 	if err := c.WriteConditions(ctx, c.Managed, want); err != nil {

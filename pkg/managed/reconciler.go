@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // build the layers, each of which calls the next. It also returns the external of the first.
 func (c *config) build(p layer.Parts) (layer.External, []layer.Layer) {
-	report := &reports{ready: &readyConditions{store: p.Store}}
+	report := &reports{}
 	staged := []layer.Staged{
 		{Stage: layer.Outcome, New: newCreateOutcome},
 		{Stage: layer.Absence, New: newAbsence},
@@ -132,7 +132,7 @@ func (c *config) build(p layer.Parts) (layer.External, []layer.Layer) {
 		staged = append(
 			staged,
 			layer.Staged{Stage: layer.Reporting, New: report.newPhases},
-			layer.Staged{Stage: layer.Last, New: report.newDeleteRequest},
+			layer.Staged{Stage: layer.Last, New: newDeleteRequest},
 		)
 	}
 	if c.persists {
