@@ -49,15 +49,7 @@ func RunsUntil(o client.Object, now time.Time) Run {
 	}
 	run := Run{Type: Create, Until: s.OpenUntil, Reason: runOpen}
 
-	r := s.Record
-	if s.Settled {
-		// Without an announcement of its own, a record is not settled by the removal of the announcement.
-		if r, _ = RecordOf(o); r.Announcement != "" {
-			r = nil
-		}
-	}
-
-	switch {
+	switch r := s.Record; {
 	case r != nil:
 		run.Type = r.Type
 		if r.OpenUntil != nil {

@@ -113,6 +113,12 @@ func TestRunsUntil(t *testing.T) {
 			annotations: map[string]string{meta.AnnotationKeyExternalCreatePending: ""},
 			now:         at(2 * time.Minute),
 		},
+		"Unannounced": {
+			reason:      "A create whose record has no announcement is not settled by the lack of one.",
+			record:      func(r *record) { r.Announcement = "" },
+			annotations: map[string]string{meta.AnnotationKeyExternalCreatePending: ""},
+			now:         at(time.Minute), want: at(61 * time.Minute),
+		},
 		"Unusable": {
 			reason: "The announcement counts if the record cannot be used.",
 			annotations: map[string]string{

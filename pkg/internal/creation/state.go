@@ -316,8 +316,9 @@ func (r *Record) settledElsewhere(o client.Object) bool {
 	case r.Phase == RecordFailed:
 		return false
 	case pendingOf(o) == "":
-		// Upstream's message asks a person to remove the annotation.
-		return true
+		// Upstream's message asks a person to remove the annotation. A record without an announcement of its
+		// own is not settled that way.
+		return r.Announcement != ""
 	case meta.ExternalCreateIncomplete(o):
 		return false
 	case r.EndsBefore != nil:

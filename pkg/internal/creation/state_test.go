@@ -318,6 +318,13 @@ func TestOf(t *testing.T) {
 			annotations: ends("", "", "", record(recordRunning)...),
 			want:        want{Recorded: true, Settled: true},
 		},
+		"NotSettledUnannounced": {
+			reason: "A record without an announcement of its own should not be settled by the lack of one.",
+			annotations: ends(
+				"", "", "", record(strings.Replace(recordRunning, `"pending":"2026-01-02T03:04:01Z",`, ``, 1))...,
+			),
+			want: want{Phase: Running, Since: at1, Recorded: true, HasRecord: true, Incomplete: true, MayExist: true},
+		},
 		"NotSettled": {
 			reason: "Ends that were there when the record was made should not settle its create.",
 			annotations: ends(
