@@ -21,8 +21,9 @@ func TestCreate_LostAnswer(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 
-		// lost are the patches, counted from 1, whose answer is lost.
-		lost map[int]bool
+		// lost are the patches, counted from 1, whose answer is lost. lostUpdate is the update after them.
+		lost       map[int]bool
+		lostUpdate bool
 
 		// between is what another writer changes right after the answer was lost.
 		between managedtest.BucketModifier
@@ -44,6 +45,11 @@ func TestCreate_LostAnswer(t *testing.T) {
 			lost:   map[int]bool{1: true, 2: true},
 			labels: map[string]string{"created": "yes"}, region: "created",
 		},
+		"Third": {
+			reason:     "Labels and spec that Create set should be stored if the answer to the update with them is lost.",
+			lostUpdate: true,
+			labels:     map[string]string{"created": "yes"}, region: "created",
+		},
 		"AnotherWriter": {
 			reason:  "Labels and spec that Create set should be dropped, as upstream drops them, if another writer was first.",
 			lost:    map[int]bool{1: true},
@@ -53,12 +59,25 @@ func TestCreate_LostAnswer(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(managedtest.NewBucket())
-			patches := 0
+			patches, lostUpdate, said := 0, false, &testkit.Said{}
+			sent := ""
+			api.Before = func(_ context.Context, r testkit.Request) error {
+				sent = r.Object.GetResourceVersion()
+				return nil
+			}
 			api.After = func(_ context.Context, r testkit.Request) error {
-				if r.Verb != testkit.Patch {
-					return nil
-				}
-				if patches++; !tc.lost[patches] {
+				switch r.Verb {
+				case testkit.Patch:
+					if patches++; !tc.lost[patches] {
+						return nil
+					}
+				case testkit.Update:
+					if !tc.lostUpdate || r.Object.GetLabels() == nil || lostUpdate {
+						return nil
+					}
+					lostUpdate = true
+					r.Object.SetResourceVersion(sent) // An answer that is lost changes nothing in memory.
+				default:
 					return nil
 				}
 				if tc.between != nil {
@@ -66,7 +85,7 @@ func TestCreate_LostAnswer(t *testing.T) {
 				}
 				return kerrors.NewTimeoutError("the answer was lost", 0)
 			}
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+			r := managedtest.NewBucketReconciler(api, managed.WithRecorder(said), managedtest.WithClient(managed.ExternalClientFns{
 				ObserveFn: managedtest.ObserveAbsent,
 				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 					meta.SetExternalName(mg, "id-1")
@@ -82,6 +101,10 @@ func TestCreate_LostAnswer(t *testing.T) {
 			managedtest.ExpectEqual(t, tc.reason, "labels", tc.labels, got.GetLabels())
 			managedtest.ExpectEqual(t, tc.reason, "region", tc.region, got.Spec.ForProvider.Region)
 			managedtest.ExpectEqual(t, tc.reason, "create succeeded", false, meta.GetExternalCreateSucceeded(got).IsZero())
+			managedtest.ExpectEqual(
+				t, "No change should be reported as dropped.", "events", []string(nil),
+				said.Events("CannotUpdateManagedResource"),
+			)
 		})
 	}
 }
