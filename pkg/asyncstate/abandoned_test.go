@@ -2,6 +2,7 @@ package asyncstate_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,9 +36,29 @@ func TestAbandoned_IgnoresContext(t *testing.T) {
 				meta.SetExternalName(mg, "id-0001")
 				return nil
 			})
+			e.options = append(e.options, asyncstate.WithMaxOperations(1))
+			e.add("next")
 			p := e.startProvider()
 			mustReconcile(t, p, "b")
-			advanceClock(asyncstate.DefaultTimeout + creation.EndGrace + time.Minute)
+			advanceClock(asyncstate.DefaultTimeout + creation.EndGrace - time.Second)
+			expectRunning := func(want int) {
+				t.Helper()
+				series := fmt.Sprintf("\ngraft_async_operations_running{type=\"create\"} %d\n", want)
+				expectContains(t, "metrics", exposed(t, p.metrics), series)
+			}
+			expectRunning(1)
+			mustReconcile(t, p, "next")
+			expectEqual(
+				t, "The permit is in use.", "next", asyncstate.ReasonQueued, reason(e.get("next"), asyncstate.TypeOperation),
+			)
+			advanceClock(time.Minute)
+			expectRunning(0)
+			mustReconcile(t, p, "next")
+			expectRunning(1)
+			expectEqual(
+				t, "The permit should be free.", "next", asyncstate.ReasonRunning,
+				reason(e.get("next"), asyncstate.TypeOperation),
+			)
 			r, err := creation.RecordOf(e.get("b"))
 			if err != nil || r == nil {
 				t.Fatalf("want a record, got %v, %v", r, err)

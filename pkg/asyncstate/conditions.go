@@ -65,28 +65,27 @@ const (
 		"If none is in progress, end the wait: remove " + bothAnnotations + "."
 
 	messageUnknown = "The create started at %s%s was interrupted, and it is unknown whether the external resource was created: %s. " +
-		"Look for the external resource in the external system%s. Then remove " + bothAnnotations +
+		"Look for the external resource in the external system%s%s. Then remove " + bothAnnotations +
 		"; if it exists, set " + meta.AnnotationKeyExternalName + " to its name in the same command."
 )
 
 // maxHint is how many bytes of a SearchHint a condition has.
 const maxHint = 1 << 10
 
-// unknownMessage says which create has an unknown outcome, why, and the next step for a person. err is
-// the error that the create ended with.
-func unknownMessage(since time.Time, token string, r creation.Reason, err error, hint string) string {
-	why := "the provider cannot tell yet whether there is an external resource"
+// reasonClause says why the outcome of a create is unknown.
+func reasonClause(r creation.Reason) string {
 	switch r {
 	case creation.LookUpFailed:
-		why = "looking it up failed, see the events of this object"
+		return "looking it up failed, see the events of this object"
 	case creation.NotAllowed:
-		why = "its management policies do not allow to repeat it"
+		return "its management policies do not allow to repeat it"
 	case creation.NoLookUp:
-		why = "this provider cannot look it up"
+		return "this provider cannot look it up"
 	case creation.NoResult:
-		why = "its operation has had its time, and still gives no result (" + err.Error() + ")"
+		return "its operation has had its time, and still gives no result"
+	default:
+		return "the provider cannot tell yet whether there is an external resource"
 	}
-	return fmt.Sprintf(messageUnknown, seam.Stamp(since), token, why, hint)
 }
 
 // setOperation sets the condition, unless it says the same already. Each reason has one status.

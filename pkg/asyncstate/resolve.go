@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -180,17 +181,29 @@ func (e *asyncClient[M]) lookUp(ctx context.Context, mg M, s creation.State) (cr
 // unknownCreateError returns an error that names the create whose outcome is unknown, the reason,
 // and the steps that a person can take.
 func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
-	token, hint, err := "", searchHintOf(e.inner, mg, attemptOfCreate(s)), error(nil)
+	token, hint := "", searchHintOf(e.inner, mg, attemptOfCreate(s))
 	if s.Record != nil {
-		token, err = " with token "+s.Record.Token, e.tracker.objects.lastError(mg, s.Record)
+		token = " with token " + s.Record.Token
 	}
 	if hint != "" {
 		hint = " (" + creation.Clean(hint, maxHint) + ")"
 	}
-	if run := creation.RunsUntil(mg, time.Now()); !run.Until.IsZero() && !run.Unresolved() {
-		hint += " after " + seam.Stamp(run.Until) + ", when the create has certainly ended"
+	message := fmt.Sprintf(
+		messageUnknown, seam.Stamp(s.Since), token, reasonClause(r), hint, creation.SettleAfter(mg, s.Since),
+	)
+	return unknownOutcomeMessage{e.withLastError(mg, s, message)}
+}
+
+// withLastError returns a message about the last create, with the error that it ended with, if any.
+func (e *asyncClient[M]) withLastError(mg M, s creation.State, message string) string {
+	if s.Phase != creation.Unknown || s.Record == nil {
+		return message
 	}
-	return unknownOutcomeMessage{unknownMessage(s.Since, token, r, err, hint)}
+	text, stored := e.tracker.objects.failure(mg, s.Record).text, mg.GetCondition(TypeOperation).Message
+	if full := creation.WithLastError(message, text, stored, s.Since); full != message {
+		return full
+	}
+	return creation.WithLastError(message, s.Record.Error, "", s.Since)
 }
 
 // waitForOutcome stops the reconcile until the outcome of a create may be known, or until absence
@@ -200,11 +213,8 @@ func (e *asyncClient[M]) waitForOutcome(
 ) error {
 	switch step.Reason {
 	case creation.MayBeInProgress:
-		err := errors.Errorf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until))
-		if q.Phase == creation.Unknown && q.Record != nil {
-			err = errors.Errorf("%s Its last error: %s", err, e.tracker.objects.lastError(mg, q.Record))
-		}
-		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, err)
+		message := fmt.Sprintf(messageWaiting, seam.Stamp(q.Since), seam.Stamp(step.Until))
+		return e.stop(ctx, mg, ReasonInterrupted, step.Delay, errors.New(e.withLastError(mg, q.State, message)))
 	case creation.OtherMayBeInProgress:
 		return e.stop(
 			ctx, mg, ReasonInterrupted, step.Delay,

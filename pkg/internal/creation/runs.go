@@ -2,6 +2,7 @@ package creation
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,6 +102,29 @@ func (r Run) Or(other Run) Run {
 // Unresolved reports whether only the next process or a person ends the operation: its time has passed, and
 // it has a handle by which it is resumed.
 func (r Run) Unresolved() bool { return r.Until.Equal(endOfTime()) }
+
+// SettleAfter returns words for the time after which a person may settle the create of o that began at since, or
+// nothing if at any time. They are the same whenever they are asked for, so that they cause no writes.
+func SettleAfter(o client.Object, since time.Time) string {
+	run := RunsUntil(o, since)
+	if run.Until.IsZero() {
+		return ""
+	}
+	return " after " + seam.Stamp(run.Until) + ", when the create has certainly ended"
+}
+
+// WithLastError returns a message about the create that began at since, with the error that it ended with. If this
+// process does not know the error, the message that is stored may have it.
+func WithLastError(message, err, stored string, since time.Time) string {
+	const intro, longest = " Its last error: ", 1 << 10
+	if _, known, ok := strings.Cut(stored, intro); err == "" && ok && strings.Contains(stored, seam.Stamp(since)) {
+		err = known
+	}
+	if err == "" {
+		return message
+	}
+	return message + intro + Clean(err, longest)
+}
 
 // String returns a clause about the run for messages.
 func (r Run) String() string {
