@@ -146,7 +146,13 @@ type createResolver struct {
 	// existed is the announcement of a create that failed because an external resource exists, until one is
 	// observed or found. After a restart the next create finds that out again, but a deletion does not.
 	existed store.Key[string]
+
+	// lost is the last create whose answer was lost.
+	lost store.Key[lostCreate]
 }
+
+// A lostCreate is a create whose answer was lost, with its error.
+type lostCreate struct{ announcement, err string }
 
 func newCreateResolver(f asyncstate.Finder, after time.Duration, p layer.Parts, next layer.External) layer.Layer {
 	c := &createResolver{
@@ -241,6 +247,8 @@ func (c *createResolver) Create(ctx context.Context, ca *layer.Call) (layer.Crea
 	o, err := c.External.Create(ctx, ca)
 	if _, known := layer.OutcomeOf(ca.Client); !known && failure.Lost(err) {
 		o.State = seam.Unknown
+		lost := lostCreate{announcement: creation.Last(ca.Managed).Announcement, err: err.Error()}
+		c.lost.Update(c.store, ca.Managed, func(v *lostCreate) { *v = lost })
 	}
 	if failure.Exists(err, creation.Last(ca.Managed).Name) {
 		announcement := creation.Last(ca.Managed).Announcement
@@ -261,7 +269,7 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 		return nil
 	}
 	step, name, err := c.lookUp(ctx, s, mg, was)
-	began := seam.Stamp(was.Since)
+	message := func(format, end string) string { return c.message(mg, was, format, end) }
 
 	switch step.Action {
 	case creation.Adopt:
@@ -277,21 +285,32 @@ func (c *createResolver) resolve(ctx context.Context, mg resource.Managed) error
 		c.recorder.Event(
 			mg, event.Warning(reasonCannotResolveCreate, errors.Wrap(err, "cannot look up the external resource")),
 		)
-		c.report(s, mg, ReasonFindFailed, fmt.Sprintf(messageFindFailed, began))
+		c.report(s, mg, ReasonFindFailed, message(messageFindFailed, creation.SettleAfter(mg, was.Since)))
 		s.Requeue(seam.WithBackoff())
 		return nil
 	case creation.CannotTell:
-		message := fmt.Sprintf(messageResultUnknown, began)
+		message := message(messageResultUnknown, creation.SettleAfter(mg, was.Since))
 		if seam.ConditionOf(mg, TypeCreateResolved).Reason != deletion.ReasonCreateResultUnknown {
 			c.recorder.Event(mg, event.Warning(reasonCannotResolveCreate, errors.New(message)))
 		}
 		c.report(s, mg, deletion.ReasonCreateResultUnknown, message)
 	default:
-		c.report(s, mg, ReasonWaitingForCreate, fmt.Sprintf(messageWaitingForCreate, began, seam.Stamp(step.Until)))
+		c.report(s, mg, ReasonWaitingForCreate, message(messageWaitingForCreate, seam.Stamp(step.Until)))
 	}
 
 	s.Requeue(seam.Within(step.Delay))
 	return nil
+}
+
+// message returns a message about the last create, with the error that it ended with, if it is known. The format
+// has the time at which it began, and a text about its end.
+func (c *createResolver) message(mg resource.Managed, was creation.State, format, end string) string {
+	err := ""
+	if lost := c.lost.Get(c.store, mg); lost.announcement == was.Announcement {
+		err = lost.err
+	}
+	stored := seam.ConditionOf(mg, TypeCreateResolved).Message
+	return creation.WithLastError(fmt.Sprintf(format, seam.Stamp(was.Since), end), err, stored, was.Since)
 }
 
 // lookUp calls the finder for the last create of mg, and returns the next step and the name
@@ -390,6 +409,7 @@ func (c *createResolver) commit(ctx context.Context, s *seam.Session, mg resourc
 // resolved reports that the outcome is known, if the condition says that it is unknown.
 func (c *createResolver) resolved(s *seam.Session, mg resource.Managed) {
 	c.firstSeen.Forget(c.store, mg)
+	c.lost.Delete(c.store, mg)
 	if seam.ConditionOf(mg, TypeCreateResolved).Status == corev1.ConditionFalse {
 		c.report(s, mg, ReasonResolved, "")
 	}
@@ -411,8 +431,8 @@ func (c *createResolver) report(s *seam.Session, mg resource.Managed, reason xpv
 
 const (
 	messageWaitingForCreate = "No external resource found for the create started at %s. It may still be in progress until %s; after that it is treated as failed and retried."
-	messageResultUnknown    = "It is unknown whether the create started at %s created an external resource. The provider looks for it again every few minutes. To settle it now: " +
+	messageResultUnknown    = "It is unknown whether the create started at %s created an external resource. The provider looks for it again every few minutes. To settle it%s: " +
 		creation.MessageSettle
-	messageFindFailed = "Cannot look up the result of the create started at %s: see the events. The provider tries again. To settle it now: " +
+	messageFindFailed = "Cannot look up the result of the create started at %s: see the events. The provider tries again. To settle it%s: " +
 		creation.MessageSettle
 )

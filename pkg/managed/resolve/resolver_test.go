@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
@@ -40,8 +41,11 @@ func TestCreateResolver(t *testing.T) {
 		hourAgo = time.Hour
 		// hourAgoStamp is the annotation of a create that started an hour ago.
 		hourAgoStamp = "2026-01-02T02:04:05Z"
+		// settleAfter is the time until which it may run.
+		settleAfter = " after 2026-01-02T02:09:05Z, when the create has certainly ended"
 	)
-	unknownMessage := fmt.Sprintf(messageResultUnknown, hourAgoStamp)
+	unknownMessage := fmt.Sprintf(messageResultUnknown, hourAgoStamp, settleAfter)
+	findFailedMessage := fmt.Sprintf(messageFindFailed, hourAgoStamp, settleAfter)
 	incomplete := "cannot determine creation result"
 	type want struct {
 		Finds, Observes, Creates, Deletes int
@@ -153,7 +157,7 @@ func TestCreateResolver(t *testing.T) {
 			reason: "We should return an error if the name that was found can't be stored in an annotation.",
 			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id\x00")},
 			want: wantUnresolved(
-				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, "CannotResolveCreate",
+				"False FindFailed", findFailedMessage, requeue, "CannotResolveCreate",
 			),
 		},
 		"AbsentAfterDoubt": {
@@ -197,7 +201,7 @@ func TestCreateResolver(t *testing.T) {
 			},
 			opts: []managed.ReconcilerOption{managed.WithTimeout(time.Millisecond)},
 			want: wantUnresolved(
-				"False FindFailed", fmt.Sprintf(messageFindFailed, hourAgoStamp), requeue, "CannotResolveCreate",
+				"False FindFailed", findFailedMessage, requeue, "CannotResolveCreate",
 			),
 		},
 		"FinderWrites": {
@@ -1246,4 +1250,39 @@ func TestCriticalAnnotations_CreateOfAnotherProcess(t *testing.T) {
 			managedtest.ExpectEqual(t, tc.reason, "announced", pending, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
 		})
 	}
+}
+
+// A create whose answer was lost should have its error in CreateResolved, also after a restart of the provider.
+func TestCreateResolver_LastError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(managedtest.NewBucket())
+		client := managed.ExternalClientFns{
+			ObserveFn: managedtest.ObserveAbsent,
+			CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
+				return managed.ExternalCreation{}, errors.New("POST https://h/x: 502 (request 7)")
+			},
+		}
+		start := func() reconcile.Reconciler {
+			return managedtest.NewBucketReconciler(api, With(&managedtest.FakeFinder{}), managedtest.WithClient(client))
+		}
+		message := func() string { return managedtest.GetBucket(t, api).GetCondition(TypeCreateResolved).Message }
+		r := start()
+		managedtest.TryReconcile(r, 1)
+		until := creation.RunsUntil(managedtest.GetBucket(t, api), time.Now()).Until
+		managedtest.TryReconcile(r, 1)
+		first := message()
+		for _, want := range []string{
+			" after " + seam.Stamp(until) + ", when the create has certainly ended",
+			"Its last error: POST https://h/x: 502",
+		} {
+			if !strings.Contains(first, want) {
+				t.Errorf("\nThe condition should have %q: got %q", want, first)
+			}
+		}
+		time.Sleep(time.Hour)
+		managedtest.TryReconcile(start(), 2)
+		managedtest.ExpectEqual(
+			t, "A process that does not know the error should keep it.", "message", first, message(),
+		)
+	})
 }
