@@ -49,7 +49,8 @@ func TestAbandoned_IgnoresContext(t *testing.T) {
 			expectRunning(1)
 			mustReconcile(t, p, "next")
 			expectEqual(
-				t, "The permit is in use.", "next", asyncstate.ReasonQueued, reason(e.get("next"), asyncstate.TypeOperation),
+				t, "The permit is in use.", "next", asyncstate.ReasonQueued,
+				reason(e.get("next"), asyncstate.TypeOperation),
 			)
 			advanceClock(time.Minute)
 			expectRunning(0)

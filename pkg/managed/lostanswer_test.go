@@ -85,7 +85,7 @@ func TestCreate_LostAnswer(t *testing.T) {
 				}
 				return kerrors.NewTimeoutError("the answer was lost", 0)
 			}
-			r := managedtest.NewBucketReconciler(api, managed.WithRecorder(said), managedtest.WithClient(managed.ExternalClientFns{
+			client := managedtest.WithClient(managed.ExternalClientFns{
 				ObserveFn: managedtest.ObserveAbsent,
 				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 					meta.SetExternalName(mg, "id-1")
@@ -93,8 +93,8 @@ func TestCreate_LostAnswer(t *testing.T) {
 					managedtest.AsBucket(mg).Spec.ForProvider.Region = "created"
 					return managed.ExternalCreation{}, nil
 				},
-			}))
-			managedtest.TryReconcile(r, 1)
+			})
+			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managed.WithRecorder(said), client), 1)
 
 			got := managedtest.GetBucket(t, api)
 			managedtest.ExpectEqual(t, tc.reason, "external name", "id-1", meta.GetExternalName(got))
