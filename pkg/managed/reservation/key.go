@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -32,7 +33,7 @@ import (
 // Use values that don't change in the life of the external resource, and that are not
 // secret: the key is an annotation of the Lease. ProviderConfigKey uses fields of the
 // provider config. A managed resource whose key function returns an error is not observed,
-// created, updated or deleted, and Synced has the error.
+// created, updated or deleted, and Synced has the error. A panic counts as an error.
 //
 // The function is called several times in a reconcile, so it should read from a cache. It
 // must be safe for concurrent use. WithKey panics if it is nil. NewReconciler panics
@@ -42,9 +43,15 @@ func WithKey(key func(ctx context.Context, mg resource.Managed) (string, error))
 	return managed.With(layer.Option{
 		Name: "reservation.WithKey",
 		Set: func(s *layer.Settings) {
-			s.ReservationKey = func(ctx context.Context, mg resource.Managed) (string, error) {
-				k, err := key(ctx, mg)
-				return k, errors.Wrap(err, "cannot determine which external resource to reserve")
+			s.ReservationKey = func(ctx context.Context, mg resource.Managed) (k string, err error) {
+				defer func() {
+					// After a panic, upstream would not store what a create led to.
+					if p := recover(); p != nil {
+						k, err = "", errors.Errorf("the key function panicked: %v", p)
+					}
+					err = errors.Wrap(err, "cannot determine which external resource to reserve")
+				}()
+				return key(ctx, mg)
 			}
 		},
 		Check: func(s layer.Settings) error {
@@ -67,12 +74,21 @@ func WithKey(key func(ctx context.Context, mg resource.Managed) (string, error))
 // fields can reserve names in any account.
 //
 // The client's scheme must have the group and version of the provider configs, which are read
-// with the client. ProviderConfigKey panics without a client or a field.
+// with the client. ProviderConfigKey panics if it does not, without a client or a field, and if a field has an empty
+// part.
 func ProviderConfigKey(
 	c client.Client, configs schema.GroupVersion, fields ...string,
 ) func(ctx context.Context, mg resource.Managed) (string, error) {
 	if is.Nil(c) || len(fields) == 0 {
 		panic(errors.New("reservation.ProviderConfigKey was called without a client or a field: pass the manager's client, and the fields of a provider config that identify its account"))
+	}
+	for _, field := range fields {
+		if slices.Contains(strings.Split(field, "."), "") {
+			panic(errors.Errorf("reservation.ProviderConfigKey was given the field %q: pass a path such as spec.accountID", field))
+		}
+	}
+	if !c.Scheme().IsVersionRegistered(configs) {
+		panic(errors.Errorf("reservation.ProviderConfigKey was given %q, which the client's scheme does not have: pass the group and version of provider configs, and add its API package to the manager's scheme with AddToScheme", configs))
 	}
 	return func(ctx context.Context, mg resource.Managed) (string, error) {
 		name := meta.GetExternalName(mg)

@@ -279,13 +279,6 @@ func TestReservation_KeyFails(t *testing.T) {
 			keyFails:   always,
 			wantSynced: "boom",
 		},
-		"Observe": {
-			reason:     "Synced should say why the lease of a managed resource that only observes can't be released.",
-			bucket:     bucketWithSharedName("b", managedtest.WithPolicies(xpv2.ManagementActionObserve)),
-			exists:     true,
-			keyFails:   always,
-			wantSynced: "boom",
-		},
 		"Once": {
 			reason:     "A key function that works again should let the create go on.",
 			bucket:     bucketWithSharedName("b"),
@@ -296,7 +289,7 @@ func TestReservation_KeyFails(t *testing.T) {
 		"Release": {
 			reason:     "An event should say that a lease can't be released when the managed resource goes.",
 			bucket:     bucketWithSharedName("b", managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithDeletionTimestamp),
-			keyFails:   func(call int) bool { return call > 2 },
+			keyFails:   func(call int) bool { return call > 1 },
 			wantEvents: 1,
 		},
 	}
@@ -333,13 +326,31 @@ func TestReservation_KeyFails(t *testing.T) {
 	}
 }
 
-func TestProviderConfigKey_UnknownManagedKind(t *testing.T) {
-	mg := managedtest.NewBucket(managedtest.WithExternalName("n"), withNamespacedProviderConfig)
-	_, err := ProviderConfigKey(testkit.NewAPI().Client(), schema.GroupVersion{
-		Group:   "example.org",
-		Version: "v1",
-	}, "spec.account")(t.Context(), mg)
-	if err == nil || !strings.Contains(err.Error(), "pass the group and version of provider configs") {
-		t.Errorf("We should return an error that says what to do about a wrong group, got %v", err)
+func TestProviderConfigKey_CannotWork(t *testing.T) {
+	c, sample := testkit.NewAPI().Client(), v1alpha1.GroupVersion()
+	cases := map[string]struct {
+		reason string
+		key    func()
+		want   string
+	}{
+		"NoClient":     {"We should refuse a nil client.", func() { ProviderConfigKey(nil, sample, "spec.account") }, "without a client"},
+		"NoField":      {"We should refuse a key of no field.", func() { ProviderConfigKey(c, sample) }, "or a field"},
+		"EmptyField":   {"We should refuse an empty field.", func() { ProviderConfigKey(c, sample, "") }, "pass a path"},
+		"EmptySegment": {"We should refuse a path that leads to nothing.", func() { ProviderConfigKey(c, sample, "spec..account") }, "pass a path"},
+		"UnknownGroup": {
+			"We should refuse a group that is not in the scheme.",
+			func() { ProviderConfigKey(c, schema.GroupVersion{Group: "example.org", Version: "v1"}, "spec.account") },
+			"add its API package to the manager's scheme",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if err, _ := recover().(error); err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("\n%s\nProviderConfigKey(...): want panic %q, got %v", tc.reason, tc.want, err)
+				}
+			}()
+			tc.key()
+		})
 	}
 }

@@ -29,6 +29,9 @@ const (
 	// annotationKeyHolder has the kind and the name of the managed resource whose UID is the
 	// identity of the holder.
 	annotationKeyHolder = "graft.crossplane.io/holder"
+
+	// annotationKeyEarlier has the name of the Lease of the holder's external name before this one.
+	annotationKeyEarlier = "graft.crossplane.io/earlier-lease"
 )
 
 const (
@@ -57,16 +60,6 @@ func (h holder) describedTo(other holder) string {
 	return fmt.Sprintf("%s %s (uid %s)", h.Kind, strings.TrimPrefix(h.Namespace+"/"+h.Name, "/"), h.UID)
 }
 
-// A lease identifies a version of a lease.
-type lease struct {
-	name    string
-	uid     types.UID
-	version string
-
-	// written reports whether this process wrote that version.
-	written bool
-}
-
 // A heldError says that another managed resource holds a lease.
 type heldError struct {
 	by    string
@@ -77,7 +70,7 @@ func (e *heldError) Error() string {
 	return fmt.Sprintf("it is reserved by %s, which manages that external resource until it is removed", e.by)
 }
 
-// leases holds, checks and releases leases in one namespace. A lease does not expire: its
+// leases holds and releases leases in one namespace. A lease does not expire: its
 // holder has it until the holder releases it or no longer exists. Leases are read from the
 // API server, not from the cache, and written with the resource version that was read.
 //
@@ -94,63 +87,54 @@ func leaseName(key string) string {
 	return "graft-" + hex.EncodeToString(sum[:20])
 }
 
-// check reports whether h holds the lease of a key. It returns a heldError if an existing
-// managed resource holds it. After any other error, the holder is unknown.
-func (l *leases) check(ctx context.Context, key string, h holder) (lease, bool, error) {
-	name := leaseName(key)
-	u, err := l.get(ctx, name)
-	if err != nil {
-		return lease{}, false, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, name)
-	}
-	if u == nil {
-		return lease{}, false, nil
-	}
-	mine, err := l.free(ctx, u, h)
-	return leaseOf(u), mine, err
+// A claim says how to hold a lease.
+type claim struct {
+	// take reports whether to take a lease that is free.
+	take bool
+
+	// earlier is the name of the lease that the holder has taken before, or empty.
+	earlier string
+	now     time.Time
 }
 
-// hold takes the lease of a key for h, unless h holds it already. It returns the same errors
-// as check. If renew is true, it also writes a lease of h that another process wrote last, so
-// that releasing it there fails with a conflict.
-func (l *leases) hold(ctx context.Context, key string, h holder, had lease, renew bool, now time.Time) (lease, error) {
+// hold reports whether h holds the lease of a key, and takes the lease if c says so. It returns a heldError if an
+// existing managed resource holds it. After any other error, the holder is unknown.
+func (l *leases) hold(ctx context.Context, key string, h holder, c claim) (bool, error) {
 	name := leaseName(key)
 
 	for range leaseAttempts {
 		u, err := l.get(ctx, name)
 		if err != nil {
-			return lease{}, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, name)
+			return false, err
 		}
-		if u == nil {
+		if u != nil {
+			if mine, err := l.free(ctx, u, h); err != nil || mine {
+				return mine, err
+			}
+		}
+
+		switch {
+		case !c.take:
+			return false, nil
+		case u == nil:
 			u = emptyLease(l.namespace, name)
-			fill(u, key, h, now)
+			fill(u, key, h, c)
 			err = l.client.Create(ctx, u)
-		} else {
-			var mine bool
-			mine, err = l.free(ctx, u, h)
-			if err != nil {
-				return lease{}, err
-			}
-			is := leaseOf(u)
-			is.written = had.written && had.version == is.version
-			if mine && (is.written || !renew) {
-				return is, nil
-			}
-			fill(u, key, h, now)
+		default:
+			fill(u, key, h, c)
 			err = l.client.Update(ctx, u)
 		}
 
 		switch {
 		case err == nil:
-			is := leaseOf(u)
-			is.written = true
-			return is, nil
+			return true, nil
 		case !kerrors.IsAlreadyExists(err) && !kerrors.IsConflict(err) && !kerrors.IsNotFound(err):
-			return lease{}, errors.Wrapf(err, "cannot write lease %s/%s", l.namespace, name)
+			return false, errors.Wrapf(err, "cannot write lease %s/%s", l.namespace, name)
 		case kerrors.IsNotFound(err) && u.GetResourceVersion() == "":
-			return lease{}, errors.Wrapf(err, "cannot create lease %s/%s: does the namespace exist?", l.namespace, name)
+			return false, errors.Wrapf(err, "cannot create lease %s/%s: does the namespace exist?", l.namespace, name)
 		}
 	}
-	return lease{}, errors.Errorf(
+	return false, errors.Errorf(
 		"cannot write lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, name, leaseAttempts,
 	)
 }
@@ -158,7 +142,7 @@ func (l *leases) hold(ctx context.Context, key string, h holder, had lease, rene
 // free reports whether h holds the lease. It returns an error if another holder has it, unless
 // that holder no longer exists.
 func (l *leases) free(ctx context.Context, u *unstructured.Unstructured, h holder) (mine bool, err error) {
-	identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity")
+	identity := holderOf(u)
 
 	switch identity {
 	case string(h.UID):
@@ -225,45 +209,31 @@ func isObjectNotFound(err error, name string) bool {
 	return seam.IsGone(err) && errors.As(err, &s) && s.Status().Details != nil && s.Status().Details.Name == name
 }
 
-// release the lease if h holds it, unless it is needed. It reports whether h no longer holds
-// the lease. A known version saves a read.
-func (l *leases) release(ctx context.Context, known lease, h holder, needed func(context.Context) bool) (bool, error) {
-	for range leaseAttempts {
-		if known.version == "" {
-			u, err := l.get(ctx, known.name)
-			if err != nil {
-				return false, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, known.name)
-			}
-			if u == nil {
-				return true, nil
-			}
-			identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity")
-			if identity != string(h.UID) {
-				return true, nil
-			}
-			known = leaseOf(u)
+// release the lease of that name if h holds it, and the leases that h has taken before it.
+func (l *leases) release(ctx context.Context, name string, h holder) error {
+	for attempts := 0; name != "" && attempts < leaseAttempts; attempts++ {
+		u, err := l.get(ctx, name)
+		if err != nil {
+			return err
 		}
-
-		// Another process that takes over after this check changes the version.
-		if needed(ctx) {
-			return false, nil
+		if u == nil || holderOf(u) != string(h.UID) {
+			return nil
 		}
-		err := l.client.Delete(ctx, emptyLease(l.namespace, known.name), client.Preconditions{
-			UID:             &known.uid,
-			ResourceVersion: &known.version,
-		})
+		uid, version := u.GetUID(), u.GetResourceVersion()
+		err = l.client.Delete(ctx, u, client.Preconditions{UID: &uid, ResourceVersion: &version})
 
 		switch {
 		case client.IgnoreNotFound(err) == nil:
-			return true, nil
+			name, attempts = u.GetAnnotations()[annotationKeyEarlier], -1
 		case !kerrors.IsConflict(err):
-			return false, errors.Wrapf(err, "cannot delete lease %s/%s", l.namespace, known.name)
+			return errors.Wrapf(err, "cannot delete lease %s/%s", l.namespace, name)
 		}
-
-		known.version = ""
 	}
-	return false, errors.Errorf(
-		"cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, known.name, leaseAttempts,
+	if name == "" {
+		return nil
+	}
+	return errors.Errorf(
+		"cannot delete lease %s/%s: too many conflicting writes (%d attempts)", l.namespace, name, leaseAttempts,
 	)
 }
 
@@ -278,25 +248,35 @@ func (l *leases) get(ctx context.Context, name string) (*unstructured.Unstructur
 	case isObjectNotFound(err, name):
 		return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 	default:
-		return nil, err
+		return nil, errors.Wrapf(err, "cannot read lease %s/%s", l.namespace, name)
 	}
+}
+
+// holderOf returns the UID of the managed resource that holds a lease, or an empty string.
+func holderOf(u *unstructured.Unstructured) string {
+	identity, _, _ := unstructured.NestedString(u.Object, "spec", "holderIdentity")
+	return identity
 }
 
 // fill sets h as the holder of u. The holder does not own it: in a foreground deletion the garbage
 // collector would delete the lease before its holder, and another managed resource could take it.
-func fill(u *unstructured.Unstructured, key string, h holder, now time.Time) {
+func fill(u *unstructured.Unstructured, key string, h holder, c claim) {
 	by, _ := json.Marshal(h) //nolint:errchkjson // Strings alone.
 	reserves := strings.ToValidUTF8(key, "?")
 	if len(reserves) > maxReservesLength {
 		reserves = strings.ToValidUTF8(reserves[:maxReservesLength], "")
 	}
 	meta.AddAnnotations(u, map[string]string{annotationKeyReserves: reserves, annotationKeyHolder: string(by)})
+	meta.RemoveAnnotations(u, annotationKeyEarlier)
+	if c.earlier != "" && c.earlier != u.GetName() {
+		meta.AddAnnotations(u, map[string]string{annotationKeyEarlier: c.earlier})
+	}
 	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
 	if spec == nil {
 		spec = map[string]any{}
 	}
 	spec["holderIdentity"] = string(h.UID)
-	spec["acquireTime"] = now.UTC().Format(metav1.RFC3339Micro)
+	spec["acquireTime"] = c.now.UTC().Format(metav1.RFC3339Micro)
 	u.Object["spec"] = spec
 }
 
@@ -307,8 +287,4 @@ func emptyLease(namespace, name string) *unstructured.Unstructured {
 	u.SetNamespace(namespace)
 	u.SetName(name)
 	return u
-}
-
-func leaseOf(u *unstructured.Unstructured) lease {
-	return lease{name: u.GetName(), uid: u.GetUID(), version: u.GetResourceVersion()}
 }

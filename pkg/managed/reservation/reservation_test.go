@@ -3,7 +3,6 @@ package reservation
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,11 +13,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -50,7 +44,7 @@ func TestReservation_RequestsForLeases(t *testing.T) {
 
 	ext.BeforeCall = nil
 	managedtest.MustReconcile(t, r, "b")
-	expectRequests("A create should read, create and confirm the lease.", 3)
+	expectRequests("A create should check, read and create the lease.", 3)
 	expectHolder(t, "The managed resource should hold the lease after its create.", api, "b")
 	l := leasesByKey(t, api)[sharedKey]
 	managedtest.ExpectEqual(t, "The key should decide the name of the lease.", "name", leaseName(sharedKey), l.GetName())
@@ -71,7 +65,7 @@ func TestReservation_RequestsForLeases(t *testing.T) {
 	managedtest.MustReconcile(t, r, "b")
 	expectRequests("Delete should confirm the lease.", 1)
 	managedtest.MustReconcile(t, r, "b")
-	expectRequests("The lease should be released with one request.", 1)
+	expectRequests("The lease should be read and released.", 2)
 	managedtest.MustReconcile(t, r, "b")
 	expectHolder(t, "There should be no lease after the deletion.", api, "")
 	managedtest.ExpectEqual(t, "Nothing should be kept in memory after the deletion.", "objects in memory", 0, kept.Len())
@@ -91,21 +85,6 @@ func TestReservation_RequestsForLeasesWithoutCreate(t *testing.T) {
 	managedtest.ExpectEqual(
 		t, "A steady state should need no requests for an external resource that was found.", "requests for leases", 0,
 		requests(api),
-	)
-
-	api = testkit.NewAPI(bucketWithSharedName(
-		"b", managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithPolicies(xpv2.ManagementActionObserve),
-	))
-	r = newReservingReconciler(api, &managedtest.ExternalResource{Exists: true})
-	managedtest.MustReconcile(t, r, "b")
-	api.Forget()
-	managedtest.DeleteBucket(t, api, "b")
-	managedtest.MustReconcile(t, r, "b", "b")
-	managedtest.ExpectEqual(t, "The managed resource should be deleted.", "name", "", managedtest.GetBucket(t, api).GetName())
-	managedtest.ExpectEqual(
-		t,
-		"A managed resource that only observes should be deleted without a request for its lease, which it has released.",
-		"requests for leases", 0, requests(api),
 	)
 }
 
@@ -178,150 +157,6 @@ func TestReservation_ConditionCannotBeStored(t *testing.T) {
 			reason := "A reservation should be reported although the first write of its condition failed."
 			managedtest.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionTrue, reserved.Status)
 			managedtest.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
-		})
-	}
-}
-
-func TestReservation_TakeOver(t *testing.T) {
-	holderCheckFails := func(err error) func(t *testing.T, api *testkit.API) {
-		return func(_ *testing.T, api *testkit.API) {
-			api.Before = managedtest.FailRequests(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
-		}
-	}
-	updateLease := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, api *testkit.API) {
-		return func(t *testing.T, api *testkit.API) {
-			t.Helper()
-			l := leasesByKey(t, api)[sharedKey]
-			fn(&l)
-			managedtest.Must(t, api.Server().Update(context.Background(), &l))
-		}
-	}
-	cases := map[string]struct {
-		reason        string
-		change        func(t *testing.T, api *testkit.API)
-		wantTakenOver bool
-		wantSynced    string
-	}{
-		"Alive": {
-			reason:     "The lease should be kept when its holder exists.",
-			change:     func(*testing.T, *testkit.API) {},
-			wantSynced: "reserved by Bucket default/first",
-		},
-		"Killed": {
-			reason:        "The lease should be taken over when its holder no longer exists.",
-			change:        func(t *testing.T, api *testkit.API) { managedtest.RemoveBucket(t, api, "first") },
-			wantTakenOver: true,
-		},
-		"AnotherOfTheName": {
-			reason: "The lease should be taken over when another object has the name of its holder.",
-			change: func(t *testing.T, api *testkit.API) {
-				managedtest.RemoveBucket(t, api, "first")
-				managedtest.Must(t, api.Server().Create(context.Background(), bucketWithSharedName("first")))
-			},
-			wantTakenOver: true,
-		},
-		"KilledInAnotherVersion": {
-			reason: "The holder should be looked up in the version that is reconciled, because its own may not be served any more.",
-			change: func(t *testing.T, api *testkit.API) {
-				t.Helper()
-				managedtest.RemoveBucket(t, api, "first")
-				updateLease(func(u *unstructured.Unstructured) {
-					text := strings.ReplaceAll(
-						u.GetAnnotations()[annotationKeyHolder], v1alpha1.GroupVersion().String(),
-						v1alpha1.GroupVersion().Group+"/v9",
-					)
-					meta.AddAnnotations(u, map[string]string{annotationKeyHolder: text})
-				})(t, api)
-				api.Before = managedtest.FailRequests(func(q testkit.Request) bool {
-					return isHolderCheck(q.Object) && q.Object.GetObjectKind().GroupVersionKind().Version == "v9"
-				}, &apimeta.NoKindMatchError{})
-			},
-			wantTakenOver: true,
-		},
-		"Forbidden": {
-			reason:     "The lease should be kept when we have no permission to read its holder.",
-			change:     holderCheckFails(kerrors.NewForbidden(schema.GroupResource{}, "first", errors.New("no"))),
-			wantSynced: "cannot check whether Bucket default/first",
-		},
-		"NotFoundOfAnother": {
-			reason:     "The lease should be kept when the API server says that another object was not found.",
-			change:     holderCheckFails(kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default")),
-			wantSynced: "if it doesn't, delete the lease",
-		},
-		"NoDetails": {
-			reason: "The lease should be kept when the API server does not say which object was not found.",
-			change: holderCheckFails(&kerrors.StatusError{
-				ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404},
-			}),
-			wantSynced: "if it doesn't, delete the lease",
-		},
-		"Broken": {
-			reason:     "The lease should be kept when the API server returns an error.",
-			change:     holderCheckFails(managedtest.ServerError()),
-			wantSynced: "etcd has no leader",
-		},
-		"Unread": {
-			reason: "The lease should be kept when it can't be read.",
-			change: func(_ *testing.T, api *testkit.API) {
-				api.Before = managedtest.FailRequests(func(q testkit.Request) bool { return isLease(q.Object) }, managedtest.ServerError())
-			},
-			wantSynced: "cannot read lease",
-		},
-		"NoHolder": {
-			reason: "A lease without a holder should be taken over.",
-			change: updateLease(func(u *unstructured.Unstructured) {
-				unstructured.RemoveNestedField(u.Object, "spec", "holderIdentity")
-			}),
-			wantTakenOver: true,
-		},
-		"Unknown": {
-			reason: "A lease that does not name its holder should be kept.",
-			change: updateLease(func(u *unstructured.Unstructured) {
-				meta.RemoveAnnotations(u, annotationKeyHolder)
-			}),
-			wantSynced: "delete the lease if no managed resource needs it",
-		},
-		"Mismatch": {
-			reason: "A lease that names two different holders should be kept.",
-			change: updateLease(func(u *unstructured.Unstructured) {
-				_ = unstructured.SetNestedField(u.Object, "another", "spec", "holderIdentity")
-			}),
-			wantSynced: "delete the lease if no managed resource needs it",
-		},
-		"Deleted": {
-			reason: "A lease that was deleted should be created again for the new holder.",
-			change: func(t *testing.T, api *testkit.API) {
-				l := leasesByKey(t, api)[sharedKey]
-				managedtest.Must(t, api.Server().Delete(context.Background(), &l))
-			},
-			wantTakenOver: true,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(bucketWithSharedName("first"), bucketWithSharedName("second"))
-			ext := &managedtest.ExternalResource{}
-			r := newReservingReconciler(api, ext)
-			managedtest.MustReconcile(t, r, "first")
-			tc.change(t, api)
-			managedtest.MustReconcile(t, r, "second")
-			managedtest.ExpectEqual(t, tc.reason, "taken over", tc.wantTakenOver, holdersByKey(t, api)[sharedKey] == "second")
-			if m := managedtest.GetBucketNamed(
-				t, api, "second",
-			).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.wantSynced) ||
-				(m == "") != (tc.wantSynced == "") {
-				t.Errorf("\n%s\nSynced: want %q, got %q", tc.reason, tc.wantSynced, m)
-			}
-
-			calls := len(ext.Calls)
-			if tc.wantTakenOver && managedtest.GetBucketNamed(t, api, "first").GetUID() == "uid-1" {
-				managedtest.DeleteBucket(t, api, "first")
-				managedtest.MustReconcile(t, r, "first")
-				managedtest.ExpectEqual(
-					t, "A managed resource that has lost its lease should make no more calls.", "calls", []string{},
-					ext.Calls[calls:],
-				)
-			}
 		})
 	}
 }
@@ -405,9 +240,7 @@ type reservationTest struct {
 	opts     []managed.ReconcilerOption
 	r        *managed.Reconciler
 
-	// repeatedCreateErr is the error of later creates, while the external system hides the
-	// external resource.
-	repeatedCreateErr error
+	keyPanics bool // makes the key function panic
 }
 
 func (s *reservationTest) newReconciler(o ...managed.ReconcilerOption) *managed.Reconciler {
@@ -433,11 +266,6 @@ func (s *reservationTest) reconcileNow(names ...string) {
 	synctest.Wait()
 }
 
-func (s *reservationTest) sleep(d time.Duration) {
-	time.Sleep(d)
-	synctest.Wait()
-}
-
 // reconcileAndDelete reconciles a managed resource, deletes it and reconciles it again.
 func (s *reservationTest) reconcileAndDelete(name string) {
 	s.Helper()
@@ -452,51 +280,16 @@ func (s *reservationTest) createExternally(b *v1alpha1.Bucket) {
 }
 
 // TestReservation_LeaseHolder reconciles managed resources that refer to one external resource.
-// The lease should be kept as long as the external resource may exist, and no longer.
+// The lease should be kept as long as its holder exists.
 func TestReservation_LeaseHolder(t *testing.T) {
-	errQuota := errors.New("quota exceeded")
-	errExists := errors.New("already exists")
-	errTag := errors.New("cannot tag")
+	errQuota, errExists, errTag := errors.New("quota exceeded"), errors.New("already exists"), errors.New("cannot tag")
 	withCreatePending := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
-	deterministic := []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)}
 	bucketsOfTenants := []client.Object{
 		bucketWithSharedName("mine", managedtest.WithNamespace("attacker")),
 		bucketWithSharedName("theirs", managedtest.WithNamespace("victim")),
 	}
-	bucketsAfterInterruption := []client.Object{
-		bucketWithSharedName("b", managedtest.WithFinalizers(managed.FinalizerName), withCreatePending), bucketWithSharedName("other"),
-	}
 	bothRivals := []string{"other", "b"}
-	createFailsWithQuota := func(*reservationTest, *v1alpha1.Bucket) error { return errQuota }
-	firstCreateHasNoAnswer := func(s *reservationTest, _ *v1alpha1.Bucket) error {
-		if s.external.Count("create b") == 1 {
-			return context.DeadlineExceeded
-		}
-		return errQuota
-	}
 	isLeaseDelete := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
-
-	// renameWithoutRelease changes the external name of b while its lease can't be released.
-	renameWithoutRelease := func(s *reservationTest) {
-		s.reconcile("b")
-		managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("renamed"))
-		s.api.Before = managedtest.FailRequests(isLeaseDelete, managedtest.ForbiddenError())
-		s.reconcile("b")
-		s.api.Before = nil
-	}
-
-	// takeBackRename changes the external name of b back, and reconciles b.
-	takeBackRename := func(s *reservationTest) {
-		managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("shared"))
-		s.api.Before = func(_ context.Context, q testkit.Request) error {
-			if isLeaseDelete(q) && q.Object.GetName() == leaseName(sharedKey) {
-				s.Error("the lease of b was released")
-			}
-			return nil
-		}
-		s.reconcile("b")
-		s.api.Before = nil
-	}
 
 	// reconcileTenants reconciles managed resources of two namespaces. One of them should be
 	// blocked, and the conditions of neither should name the other.
@@ -541,6 +334,113 @@ func TestReservation_LeaseHolder(t *testing.T) {
 		wantCalls      []string // not checked by default
 		reconcileAfter []string // reconciled last; no call may be made for a Bucket that is not the owner
 	}{
+		"CreateFails": {
+			reason:     "The lease should be kept after a create that failed, so that another namespace has to wait.",
+			objects:    bucketsOfTenants,
+			createFn:   createOfAttackerReturns(errQuota),
+			steps:      reconcileTenants,
+			wantHolder: "mine",
+			wantCalls:  []string{"create mine", "create mine", "create mine"},
+		},
+		"CreateFailsAndIsDeleted": {
+			reason:   "The lease of a create that failed should be released with its holder.",
+			objects:  bucketsOfTenants,
+			createFn: createOfAttackerReturns(errQuota),
+			steps: func(s *reservationTest) {
+				s.reconcileAndDelete("attacker/mine")
+				s.reconcile("victim/theirs")
+			},
+			wantHolder: "theirs",
+			wantCalls:  []string{"create mine", "create theirs"},
+		},
+		"NoAnswer": {
+			reason:         "The lease should be kept after a create without an answer, also by another process.",
+			opts:           []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
+			createFn:       func(*reservationTest, *v1alpha1.Bucket) error { return context.DeadlineExceeded },
+			steps:          func(s *reservationTest) { s.reconcile("b"); s.r = s.newReconciler(); s.reconcile("b") },
+			wantHolder:     "b",
+			reconcileAfter: bothRivals,
+		},
+		"AsyncCreateFails": {
+			reason:     "The lease should be kept after an asynchronous create that failed.",
+			async:      true,
+			createFn:   func(s *reservationTest, b *v1alpha1.Bucket) error { s.createExternally(b); return errTag },
+			steps:      func(s *reservationTest) { s.external.Outdated = true; s.reconcile("b", "b", "other", "b") },
+			wantHolder: "b",
+		},
+		"Renamed": {
+			reason: "The leases of both external names should be released with their holder, although the provider was restarted.",
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("renamed"))
+				s.reconcile("b")
+				managedtest.ExpectEqual(s.T, "Both names should be reserved.", "holders", map[string]string{
+					sharedKey: "b", strings.ReplaceAll(sharedKey, "shared", "renamed"): "b",
+				}, holdersByKey(s.T, s.api))
+				s.r = s.newReconciler()
+				managedtest.DeleteBucket(s.T, s.api, "b")
+				s.reconcile("b", "b", "b")
+			},
+		},
+		"RenamedBack": {
+			reason: "The lease should be kept while a managed resource has another name for a while.",
+			steps: func(s *reservationTest) {
+				s.reconcile("b")
+				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("renamed"))
+				s.reconcile("b", "other")
+				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("shared"))
+				s.reconcile("b", "other")
+				managedtest.RemoveBucket(s.T, s.api, "b")
+				left := leasesByKey(s.T, s.api)[strings.ReplaceAll(sharedKey, "shared", "renamed")]
+				managedtest.ExpectEqual(s.T, "The other name should be reserved, too.", "exists", true, left.GetName() != "")
+				managedtest.Must(s.T, s.api.Server().Delete(s.Context(), &left))
+			},
+			wantHolder: "b",
+			wantCalls:  []string{"create b"},
+		},
+		"KeyPanics": {
+			reason: "The result of a create should be stored although the key function panics after it.",
+			createFn: func(s *reservationTest, _ *v1alpha1.Bucket) error {
+				s.keyPanics = true
+				return nil
+			},
+			steps: func(s *reservationTest) {
+				s.opts = append(s.opts, WithKey(func(context.Context, resource.Managed) (string, error) {
+					if s.keyPanics {
+						panic("oh")
+					}
+					return sharedKey, nil
+				}))
+				s.r = s.newReconciler()
+				s.reconcile("b")
+				b := managedtest.GetBucket(s.T, s.api)
+				managedtest.ExpectEqual(s.T, "The create should have succeeded.", "succeeded", true,
+					!meta.GetExternalCreateSucceeded(b).IsZero() && !meta.ExternalCreateIncomplete(b))
+			},
+			wantHolder: "b",
+			wantCalls:  []string{"create b"},
+		},
+		"ObservePanicsAfterCreateFailed": {
+			reason:   "A create that failed should be stored as failed although the next Observe panics.",
+			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return errQuota },
+			steps: func(s *reservationTest) {
+				s.external.BeforeCall = func(call string, _ resource.Managed) error {
+					switch {
+					case call == "create":
+						return errQuota
+					case s.external.Count("create") > 0:
+						panic("oh")
+					}
+					return nil
+				}
+				managedtest.TryReconcile(s.r, 2)
+				b := managedtest.GetBucket(s.T, s.api)
+				managedtest.ExpectEqual(s.T, "The create should have failed.", "failed", true,
+					!meta.GetExternalCreateFailed(b).IsZero() && !meta.ExternalCreateIncomplete(b))
+			},
+			wantHolder: "b",
+			wantCalls:  []string{"create b"},
+		},
 		"ReleaseFails": {
 			reason: "The managed resource should be deleted, and an event emitted, when its lease can't be released.",
 			steps: func(s *reservationTest) {
@@ -595,203 +495,6 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			wantHolder: "other",
 			wantCalls:  []string{"create b", "delete b", "create other"},
 		},
-		"CacheLagsAfterHandOver": {
-			reason: "A process with stale policies in its cache should not release the lease that the next process has taken.",
-			objects: []client.Object{
-				bucketWithSharedName("b", managedtest.WithPolicies(xpv2.ManagementActionObserve)), bucketWithSharedName("other"),
-			},
-			steps: func(s *reservationTest) {
-				before, next := managedtest.GetBucket(s.T, s.api), s.newReconciler()
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionAll))
-				managedtest.MustReconcile(s.T, next, "b")
-				s.api.FreezeAs(before)
-				s.reconcile("b")
-				s.api.Thaw()
-			},
-			wantHolder:     "b",
-			reconcileAfter: []string{"other"},
-		},
-		"CacheLagsAfterRename": {
-			reason: "A process with a stale external name in its cache should not release the lease that the next process has taken.",
-			steps: func(s *reservationTest) {
-				renameWithoutRelease(s)
-				before, next := managedtest.GetBucket(s.T, s.api), s.newReconciler()
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("shared"))
-				managedtest.MustReconcile(s.T, next, "b")
-				s.api.FreezeAs(before)
-				managedtest.TryReconcile(s.r, 1)
-				s.api.Thaw()
-				left := leasesByKey(s.T, s.api)[strings.ReplaceAll(sharedKey, "shared", "renamed")]
-				managedtest.Must(s.T, s.api.Server().Delete(s.Context(), &left)) // the next process has not read this lease
-			},
-			wantHolder:     "b",
-			reconcileAfter: []string{"other"},
-		},
-		"RenameTakenBack": {
-			reason: "The lease should not be released in between if a rename is taken back.",
-			steps: func(s *reservationTest) {
-				renameWithoutRelease(s)
-				takeBackRename(s)
-			},
-			wantHolder:     "b",
-			reconcileAfter: []string{"other"},
-		},
-		"RenameOfImportTakenBack": {
-			reason: "The other external name should be released if a rename is taken back without a create.",
-			steps: func(s *reservationTest) {
-				s.createExternally(managedtest.GetBucket(s.T, s.api))
-				renameWithoutRelease(s)
-				takeBackRename(s)
-				s.reconcile("b")
-			},
-			wantHolder:     "b",
-			reconcileAfter: []string{"other"},
-		},
-		"RenamedThenObserveOnly": {
-			reason: "The lease of the former external name should be released when the managed resource only observes.",
-			steps: func(s *reservationTest) {
-				renameWithoutRelease(s)
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				s.reconcile("b")
-			},
-		},
-		"RenamedThenObserveOnlyReleaseFails": {
-			reason: "The lease of the former external name should be released when the managed resource only observes, although that failed once.",
-			steps: func(s *reservationTest) {
-				renameWithoutRelease(s)
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				s.api.Before = managedtest.FailRequests(func(q testkit.Request) bool {
-					return isLeaseDelete(q) && q.Object.GetName() == leaseName(sharedKey)
-				}, managedtest.ForbiddenError())
-				s.reconcile("b")
-				s.api.Before = nil
-				s.reconcile("b")
-			},
-		},
-		"RenamedAfterAnOutage": {
-			reason: "The lease of the former external name should be released although it could not be read before the change.",
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				s.external.Outdated, s.api.Before = true,
-					managedtest.FailRequests(func(q testkit.Request) bool { return isLease(q.Object) }, managedtest.ServerError())
-				s.reconcile("b")
-				s.external.Outdated, s.api.Before = false, nil
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("renamed"))
-				s.reconcile("b")
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				s.reconcile("b")
-			},
-		},
-		"RenamedInAnOutage": {
-			reason: "The lease of the former external name should be released after an outage of the API server.",
-			steps: func(s *reservationTest) {
-				releases := managedtest.FailRequests(isLeaseDelete, managedtest.ForbiddenError())
-				s.reconcile("b")
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("renamed"))
-				s.api.Before = releases
-				s.reconcile("b")
-				s.external.Outdated, s.api.Before = true,
-					managedtest.FailRequests(func(q testkit.Request) bool { return isLease(q.Object) }, managedtest.ServerError())
-				s.reconcile("b")
-				s.external.Outdated, s.api.Before = false, releases
-				s.reconcile("b")
-				s.api.Before = nil
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				s.reconcile("b")
-			},
-		},
-		"CacheLagsAfterCreate": {
-			reason: "The lease should be kept after a create that succeeded, although the cache still shows that an earlier one failed.",
-			objects: []client.Object{
-				bucketWithSharedName(
-					"b", managedtest.WithFinalizers(managed.FinalizerName), withCreatePending,
-					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z"),
-				),
-				bucketWithSharedName("other"),
-			},
-			steps: func(s *reservationTest) {
-				c := s.external.Client()
-				c.ObserveFn = managedtest.ObserveAbsent
-				s.r = s.newReconciler(managedtest.WithClient(c))
-				managedtest.Must(s.T, s.api.Freeze(s.Context(), managedtest.GetBucketNamed(s.T, s.api, "b")))
-				s.reconcile("b", "b", "other")
-			},
-			wantHolder: "b",
-			wantCalls:  []string{"create b"},
-		},
-		"ReleaseStalls": {
-			reason: "The lease of a failed create should be kept when another process has created meanwhile.",
-			createFn: func(s *reservationTest, _ *v1alpha1.Bucket) error {
-				if s.external.Count("create") > 1 {
-					return nil
-				}
-				return errQuota
-			},
-			steps: func(s *reservationTest) {
-				next := s.newReconciler(deterministic...)
-				s.api.Before = managedtest.OnNthRequest(1, isLeaseDelete, func(testkit.Request) error {
-					time.Sleep(5 * time.Second)
-					managedtest.MustReconcile(s.T, next, "b")
-					return nil
-				})
-				s.reconcile("b")
-			},
-			wantHolder: "b",
-			wantCalls:  []string{"create b", "create b"},
-		},
-		"ReleaseStallsForLess": {
-			reason: "The lease of a failed create should be kept while the create of another process is in progress.",
-			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error {
-				if s.external.Count("create") == 1 {
-					return errQuota
-				}
-				time.Sleep(time.Minute)
-				s.createExternally(b)
-				return nil
-			},
-			steps: func(s *reservationTest) {
-				next := s.newReconciler(deterministic...)
-				s.api.Before = managedtest.OnNthRequest(1, isLeaseDelete, func(testkit.Request) error {
-					time.Sleep(5 * time.Second)
-					go managedtest.TryReconcile(next, 1)
-					synctest.Wait()
-					return nil
-				})
-				s.reconcile("b")
-			},
-			wantHolder:     "b",
-			wantCalls:      []string{"create b", "create b"},
-			reconcileAfter: []string{"other"},
-		},
-		"ReleaseIsInterrupted": {
-			reason:   "The next process should release the lease of a create that failed.",
-			createFn: createFailsWithQuota,
-			steps: func(s *reservationTest) {
-				s.api.Before = managedtest.FailRequests(isLeaseDelete, errors.New("the process died"))
-				s.reconcile("b")
-				expectHolder(s.T, "The lease should be kept when it can't be deleted.", s.api, "b")
-				s.api.Before, s.r = nil, s.newReconciler()
-				s.reconcile("b")
-				expectHolder(s.T, "The lease should be released by the next process.", s.api, "")
-			},
-		},
-		"ReleaseAfterDeadline": {
-			reason: "The lease of a create that failed at its deadline should be released, although the context has ended.",
-			opts: []managed.ReconcilerOption{managed.WithTimeout(time.Second), managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.ObserveAbsent,
-				CreateFn: func(ctx context.Context, _ resource.Managed) (managed.ExternalCreation, error) {
-					<-ctx.Done()
-					return managed.ExternalCreation{}, errQuota
-				},
-			})},
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				managedtest.ExpectEqual(
-					s.T, "The context of a release should have no deadline that has passed.", "events", 0,
-					len(s.recorder.Events("CannotReleaseReservation")),
-				)
-			},
-		},
 		"Replaced": {
 			reason: "The lease should be kept when the managed resource was replaced by another one of the same name during the create.",
 			createFn: func(s *reservationTest, _ *v1alpha1.Bucket) error {
@@ -800,41 +503,6 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				return errQuota
 			},
 			wantHolder: "b",
-		},
-		"Refused": {
-			reason: "The lease should be released when the create was refused.",
-			opts:   []managed.ReconcilerOption{precreate.Refuse()},
-			steps: func(s *reservationTest) {
-				s.external.OnCall(
-					"observe",
-					func(*v1alpha1.Bucket) error { s.external.Exists = s.external.Observes > 1; return nil },
-				)
-				s.reconcile("b")
-				managedtest.ExpectEqual(
-					s.T, "The create should be refused.", "annotation", "shared",
-					managedtest.GetBucket(s.T, s.api).GetAnnotations()[precreate.AnnotationKeyRefused],
-				)
-			},
-		},
-		"Settled": {
-			reason:  "ExternalNameReserved should be Unknown after the lease was released.",
-			objects: bucketsOfTenants,
-			createFn: func(_ *reservationTest, b *v1alpha1.Bucket) error {
-				if b.Namespace == "attacker" {
-					return errors.Wrap(asyncstate.ErrOutcomeUnknown, "timeout")
-				}
-				return errQuota
-			},
-			steps: func(s *reservationTest) {
-				s.reconcile("attacker/mine", "victim/theirs")
-				managedtest.RemoveBucket(s.T, s.api, "attacker/mine")
-				s.reconcile("victim/theirs")
-				managedtest.ExpectEqual(
-					s.T, "There should be no condition about a reservation that was released.", "ExternalNameReserved",
-					corev1.ConditionUnknown,
-					managedtest.GetBucketNamed(s.T, s.api, "victim/theirs").GetCondition(TypeReserved).Status,
-				)
-			},
 		},
 		"FreeToWhatCannotCreate": {
 			reason: "A managed resource that may only update should not wait for an external resource that does not exist.",
@@ -899,114 +567,6 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			wantCalls:      []string{"create b", "create b", "create b"},
 			reconcileAfter: bothRivals,
 		},
-		"ExistsThoughHiddenAfterRestart": {
-			reason:   "Another process should keep the lease, too.",
-			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error { return s.repeatedCreateErr },
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				s.external.Exists, s.repeatedCreateErr, s.r = false, errExists, s.newReconciler()
-				s.reconcile("b", "b", "other")
-				s.external.Exists = true
-			},
-			wantHolder:     "b",
-			wantCalls:      []string{"create b", "create b", "create b"},
-			reconcileAfter: bothRivals,
-		},
-		"QuotaThoughHidden": {
-			reason:   "The lease should be kept when a create succeeded and the repeated create fails for any reason.",
-			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error { return s.repeatedCreateErr },
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				s.external.Exists, s.repeatedCreateErr = false, errQuota
-				s.reconcile("b", "b", "other")
-				s.external.Exists = true
-			},
-			wantHolder:     "b",
-			wantCalls:      []string{"create b", "create b", "create b"},
-			reconcileAfter: bothRivals,
-		},
-		"ExistsThoughRenamed": {
-			reason: "The lease should be released when the create under a new external name returns that it already exists.",
-			objects: []client.Object{
-				bucketWithSharedName("mine", managedtest.WithNamespace("attacker"), managedtest.WithExternalName("own")),
-				bucketWithSharedName("theirs", managedtest.WithNamespace("victim")),
-			},
-			createFn: func(_ *reservationTest, b *v1alpha1.Bucket) error {
-				if meta.GetExternalName(b) == "shared" && b.Namespace == "attacker" {
-					return errExists
-				}
-				return nil
-			},
-			steps: func(s *reservationTest) {
-				s.reconcile("attacker/mine")
-				managedtest.UpdateBucket(s.T, s.api, "attacker/mine", managedtest.WithExternalName("shared"))
-				s.external.Exists, s.external.Owner = false, ""
-				s.reconcile("attacker/mine", "attacker/mine", "victim/theirs")
-			},
-			wantHolder: "theirs",
-		},
-		"RenamedAfterCreate": {
-			reason: "The lease should be released when the create under a new external name fails, because no create under that name succeeded.",
-			objects: []client.Object{
-				bucketWithSharedName("mine", managedtest.WithNamespace("attacker"), managedtest.WithExternalName("own")),
-				bucketWithSharedName("theirs", managedtest.WithNamespace("victim")),
-			},
-			createFn: func(_ *reservationTest, b *v1alpha1.Bucket) error {
-				if meta.GetExternalName(b) == "shared" && b.Namespace == "attacker" {
-					return errors.New("invalid: region does not exist")
-				}
-				return nil
-			},
-			steps: func(s *reservationTest) {
-				s.reconcile("attacker/mine")
-				managedtest.UpdateBucket(s.T, s.api, "attacker/mine", managedtest.WithExternalName("shared"))
-				s.external.Exists, s.external.Owner = false, "" // the new name is that of another external resource
-				s.reconcile("attacker/mine", "attacker/mine", "victim/theirs")
-			},
-			wantHolder: "theirs",
-			wantCalls:  []string{"create mine", "create mine", "create mine", "create theirs"},
-		},
-		"OldProcess": {
-			reason: "The lease should be kept when the create of an old process fails because the new process has created the external resource.",
-			opts:   deterministic,
-			steps: func(s *reservationTest) {
-				next := s.newReconciler()
-				s.external.OnCall("create", func(*v1alpha1.Bucket) error {
-					if s.external.Count("create") > 1 {
-						return nil
-					}
-					managedtest.MustReconcile(s.T, next, "b")
-					return errExists
-				})
-				s.reconcile("b")
-				expectHolder(
-					s.T, "The lease should be kept while the create of the new process may have succeeded.", s.api,
-					"b",
-				)
-				managedtest.MustReconcile(s.T, next, "b", "other")
-			},
-			wantHolder: "b",
-		},
-		"OldLeader": {
-			reason: "A process that has lost its leadership should keep the lease while the create of the new leader is in progress.",
-			steps: func(s *reservationTest) {
-				first, second := s.r, s.newReconciler()
-				s.external.OnCall("create", func(*v1alpha1.Bucket) error {
-					if s.external.Count("create") == 1 {
-						return errors.Wrap(context.DeadlineExceeded, "no answer")
-					}
-					managedtest.MustReconcile(s.T, first, "b")
-					managedtest.MustReconcile(s.T, second, "other")
-					return nil
-				})
-				s.reconcile("b")
-				managedtest.Must(s.T, s.api.Freeze(s.Context(), managedtest.GetBucket(s.T, s.api)))
-				time.Sleep(time.Minute)
-				managedtest.MustReconcile(s.T, second, "b")
-			},
-			wantHolder: "b",
-			wantCalls:  []string{"create b", "create b"},
-		},
 		"AsyncRepeat": {
 			reason:   "An asynchronous create should not be repeated after another managed resource has taken the lease.",
 			objects:  []client.Object{bucketWithSharedName("b"), bucketWithSharedName("thief")},
@@ -1021,207 +581,11 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			wantHolder: "thief",
 			wantCalls:  []string{"create b"},
 		},
-		"TenantFails": {
-			reason:  "The lease should be released after each failed create, so that another namespace can take it.",
-			objects: bucketsOfTenants, createFn: createOfAttackerReturns(errQuota), steps: reconcileTenants,
-			wantHolder: "theirs", wantCalls: []string{"create mine", "create mine", "create theirs"},
-		},
-		"TenantForges": {
-			reason:   "The lease should be released after a failed create although a user has set the annotation of a create that succeeded.",
-			createFn: createOfAttackerReturns(errQuota), steps: reconcileTenants,
-			objects: []client.Object{
-				bucketWithSharedName(
-					"mine", managedtest.WithNamespace("attacker"),
-					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-01-02T03:04:05Z"),
-				),
-				bucketWithSharedName("theirs", managedtest.WithNamespace("victim")),
-			},
-			wantHolder: "theirs", wantCalls: []string{"create mine", "create mine", "create theirs"},
-		},
-		"TenantUnknown": {
-			reason:   "The lease should be kept while the outcome of a create is unknown.",
-			objects:  bucketsOfTenants,
-			createFn: createOfAttackerReturns(asyncstate.ErrOutcomeUnknown), steps: reconcileTenants,
-			wantHolder: "mine", wantCalls: []string{"create mine"},
-		},
 		"Flaky": {
 			reason:     "The lease of an external resource that was observed should be kept when one Observe does not find it.",
 			steps:      observeInTurn,
 			createFn:   func(*reservationTest, *v1alpha1.Bucket) error { return errExists },
 			wantHolder: "b", wantCalls: []string{"update b", "create b", "update b"}, reconcileAfter: bothRivals,
-		},
-		"FlakyUpdate": {
-			reason: "The lease of an external resource that may only be updated should be kept when one Observe does not find it.",
-			steps:  observeInTurn,
-			objects: []client.Object{
-				bucketWithSharedName("b", managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)),
-				bucketWithSharedName("other"),
-			},
-			wantHolder: "b", wantCalls: []string{"update b", "update b"}, reconcileAfter: bothRivals,
-		},
-		"AsyncFails": {
-			reason:  "The lease should be released while a failed asynchronous create waits for its retry.",
-			objects: bucketsOfTenants,
-			async:   true,
-			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error {
-				time.Sleep(time.Second)
-				return createOfAttackerReturns(errQuota)(s, b)
-			},
-			steps: func(s *reservationTest) {
-				s.reconcileNow("attacker/mine", "attacker/mine") // the create is in progress in the second reconcile
-				s.sleep(time.Second)
-				s.reconcileNow("attacker/mine")
-				expectHolder(s.T, "The lease should be released after the create has failed.", s.api, "")
-				s.reconcileNow("victim/theirs")
-				s.sleep(time.Second)
-			},
-			wantHolder: "theirs",
-			wantCalls:  []string{"create mine", "create theirs"},
-		},
-		"AsyncFailsAfterHandOver": {
-			reason:   "A process that did not start the asynchronous create should release its lease, too, when it has failed.",
-			createFn: func(*reservationTest, *v1alpha1.Bucket) error { time.Sleep(time.Second); return errQuota },
-			steps: func(s *reservationTest) {
-				for range 2 {
-					s.r = s.newReconciler(managed.WithAsync(managedtest.NewTracker(s.api)))
-					s.reconcileNow("b")
-				}
-				expectHolder(s.T, "The lease should be kept while the create is in progress.", s.api, "b")
-				s.sleep(time.Second)
-				s.reconcileNow("b")
-			},
-			wantCalls: []string{"create b"},
-		},
-		"AsyncLaterStep": {
-			reason:   "The lease should be kept when an asynchronous create failed at a later step and the external resource exists.",
-			async:    true,
-			createFn: func(s *reservationTest, b *v1alpha1.Bucket) error { s.createExternally(b); return errTag },
-			steps: func(s *reservationTest) {
-				s.external.Outdated = true
-				s.reconcile("b")
-				s.reconcile("b", "other", "b")
-			},
-			wantHolder: "b",
-		},
-		"AsyncUpdateOnly": {
-			reason:   "The lease should be kept for an asynchronous update after a create that failed.",
-			async:    true,
-			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return errQuota },
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				s.sleep(time.Second)
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate))
-				s.external.Outdated = true
-				s.external.OnCall("update", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-				s.reconcile("b", "b", "other")
-			},
-			wantHolder: "b",
-			wantCalls:  []string{"create b", "update b"},
-		},
-		"AsyncObserveOnly": {
-			reason:   "The lease should be kept when the policies forbid creates while an asynchronous create is in progress.",
-			async:    true,
-			createFn: func(*reservationTest, *v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil },
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				s.reconcile("b", "other")
-			},
-			wantHolder: "b",
-			wantCalls:  []string{"create b"},
-		},
-		"Interrupted": {
-			reason:  "The lease should be kept when an bucketsAfterInterruption create creates the external resource after it was observed.",
-			objects: bucketsAfterInterruption, opts: deterministic,
-			createFn:   func(s *reservationTest, b *v1alpha1.Bucket) error { s.createExternally(b); return errExists },
-			wantHolder: "b", reconcileAfter: bothRivals,
-		},
-		"InterruptedIsRepeated": {
-			reason:  "A repeated create that succeeds should have a result although the bucketsAfterInterruption one may still be in progress.",
-			objects: bucketsAfterInterruption, opts: deterministic,
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				managedtest.ExpectEqual(
-					s.T, "A create that succeeds should have a result.", "incomplete", false,
-					meta.ExternalCreateIncomplete(managedtest.GetBucket(s.T, s.api)),
-				)
-			},
-			wantHolder: "b", reconcileAfter: bothRivals,
-		},
-		"InterruptedIsSlow": {
-			reason:  "The lease should be kept because the bucketsAfterInterruption create may still create the external resource after the next one has failed.",
-			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
-			steps:      func(s *reservationTest) { s.reconcile("b"); s.createExternally(managedtest.GetBucket(s.T, s.api)) },
-			wantHolder: "b", reconcileAfter: bothRivals,
-		},
-		"InterruptedIsOver": {
-			reason:  "The lease should be released when the bucketsAfterInterruption create can't be in progress any more.",
-			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
-			steps:          func(s *reservationTest) { s.reconcile("b"); s.sleep(2 * time.Minute); s.reconcile("b") },
-			reconcileAfter: bothRivals,
-		},
-		"InterruptedTwice": {
-			reason:  "The lease should be kept when the create of a third process was bucketsAfterInterruption.",
-			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				s.sleep(2 * time.Minute)
-				s.reconcile("b", "b")
-				managedtest.UpdateBucket(
-					s.T, s.api, "b",
-					func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now().Add(time.Second)) },
-				)
-				s.reconcile("b")
-			},
-			wantHolder: "b", reconcileAfter: bothRivals,
-		},
-		"InterruptedAgain": {
-			reason:  "The lease should be kept when the create of a third process was bucketsAfterInterruption before the next one ended.",
-			objects: bucketsAfterInterruption, opts: deterministic, createFn: createFailsWithQuota,
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				s.sleep(2 * time.Minute)
-				managedtest.UpdateBucket(s.T, s.api, "b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) })
-				s.reconcile("b")
-			},
-			wantHolder: "b", reconcileAfter: bothRivals,
-		},
-		"NoAnswerThenObserveOnly": {
-			reason:   "The lease should be kept after a create without an answer, although no other create may follow.",
-			opts:     deterministic,
-			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return context.DeadlineExceeded },
-			steps: func(s *reservationTest) {
-				s.reconcile("b")
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				s.reconcile("b")
-			},
-			wantHolder:     "b",
-			reconcileAfter: bothRivals,
-		},
-		"NoAnswer": {
-			reason:         "The lease should be kept after a create without an answer, although later creates fail. Without a resolver the create is repeated as often as it fails.",
-			createFn:       firstCreateHasNoAnswer,
-			steps:          func(s *reservationTest) { s.reconcile("b", "b", "b") },
-			wantHolder:     "b",
-			wantCalls:      []string{"create b", "create b", "create b"},
-			reconcileAfter: bothRivals,
-		},
-		"NoAnswerThenRestart": {
-			reason: "Another process should keep the lease after a create without an answer, too.", opts: deterministic,
-			createFn: firstCreateHasNoAnswer,
-			steps: func(s *reservationTest) {
-				s.reconcile("b", "b")
-				s.r = s.newReconciler()
-				s.reconcile("b")
-			},
-			wantHolder:     "b",
-			reconcileAfter: bothRivals,
-		},
-		"LaterStep": {
-			reason:     "The lease should be kept when a create failed at a later step and the external resource exists.",
-			opts:       deterministic,
-			createFn:   func(s *reservationTest, b *v1alpha1.Bucket) error { s.createExternally(b); return errTag },
-			wantHolder: "b", reconcileAfter: bothRivals,
 		},
 	}
 	for name, tc := range cases {
@@ -1265,32 +629,6 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestReservation_ProviderWritesStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(bucketWithSharedName("b"))
-		ext := &managedtest.ExternalResource{}
-		ext.BeforeCall = func(call string, mg resource.Managed) error {
-			switch b := managedtest.AsBucket(mg); call {
-			case "observe":
-				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.Observes)}
-				return api.Server().Status().Update(t.Context(), b)
-			default:
-				return errors.New("quota exceeded")
-			}
-		}
-		r := newReservingReconciler(api, ext)
-		for range 3 {
-			managedtest.TryReconcile(r, 1)
-			time.Sleep(time.Second)
-		}
-		reason := "Synced should have the error of a create although the provider updates the status in each Observe."
-		if m := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, "quota exceeded") {
-			t.Errorf("\n%s\nSynced: got %q", reason, m)
-		}
-		expectHolder(t, "The lease should be released when the create has failed.", api, "")
-	})
 }
 
 func TestReservation_FinderFindsFailedCreate(t *testing.T) {
@@ -1449,201 +787,62 @@ func TestReservation_DeleteAfterOrphan(t *testing.T) {
 	}
 }
 
-func TestReservation_RenamedDuringCreate(t *testing.T) {
-	another := strings.Replace(sharedKey, "shared", "another", 1)
-	cases := map[string]struct {
-		reason         string
-		createSetsName bool // Create sets the new name, not another writer
-		orphaned       bool // the managed resource is deleted during the create, and orphans its external resource
-		wantHolders    map[string]string
-	}{
-		"Created": {
-			reason:      "The lease of the name that was created should be kept.",
-			wantHolders: map[string]string{sharedKey: "b"},
-		},
-		"Named": {
-			reason:         "The lease of the name that the create has set should be kept.",
-			createSetsName: true,
-			wantHolders:    map[string]string{another: "b"},
-		},
-		"Orphaned": {
-			reason:      "Both leases should be released when the external resource is orphaned, and its create has ended.",
-			orphaned:    true,
-			wantHolders: map[string]string{},
-		},
-	}
-	for name, tc := range cases {
+func TestReservation_OnlyObserves(t *testing.T) {
+	for name, policies := range map[string][]xpv2.ManagementAction{
+		"Observe": {xpv2.ManagementActionObserve},
+		"Import":  {xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
+	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(bucketWithSharedName("b"))
-				ext := &managedtest.ExternalResource{}
-				ext.OnCall("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-				c := ext.Client()
-				create := c.CreateFn
-				c.CreateFn = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-					if tc.createSetsName {
-						managedtest.Must(t, asyncstate.SetExternalName(ctx, "another"))
-					}
-					return create(ctx, mg)
-				}
-				r := newReservingReconciler(api, ext, managed.WithAsync(managedtest.NewTracker(api)), managedtest.WithClient(c))
-				managedtest.MustReconcile(t, r, "b")
-				synctest.Wait()
-				if !tc.createSetsName {
-					managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("another"))
-				}
-				managedtest.MustReconcile(t, r, "b")
-				managedtest.ExpectEqual(
-					t, "Both names should be reserved while the create is in progress.", "holders",
-					map[string]string{
-						sharedKey: "b",
-						another:   "b",
-					},
-					holdersByKey(t, api),
-				)
-				if tc.orphaned {
-					managedtest.UpdateBucket(t, api, "b", managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate))
-					managedtest.DeleteBucket(t, api, "b")
-					managedtest.MustReconcile(t, r, "b")
-					managedtest.ExpectEqual(
-						t, "Both leases should be held while the create runs.", "leases", 2, len(holdersByKey(t, api)),
-					)
-				}
-				time.Sleep(2 * time.Minute)
-				managedtest.MustReconcile(t, r, "b", "b")
-				managedtest.ExpectEqual(t, tc.reason, "holders", tc.wantHolders, holdersByKey(t, api))
-			})
+			api := testkit.NewAPI(bucketWithSharedName("owner"), bucketWithSharedName("next"))
+			r := newReservingReconciler(api, &managedtest.ExternalResource{})
+			managedtest.MustReconcile(t, r, "owner", "owner", "next")
+			managedtest.UpdateBucket(t, api, "owner", managedtest.WithPolicies(policies...))
+			managedtest.MustReconcile(t, r, "owner", "next")
+			expectHolder(t, "A managed resource should keep its lease when it only observes.", api, "owner")
+
+			managedtest.UpdateBucket(t, api, "next", managedtest.WithPolicies(policies...))
+			managedtest.MustReconcile(t, r, "next")
+			got := managedtest.GetBucketNamed(t, api, "next").GetCondition(TypeReserved)
+			reason := "A managed resource that only observes should not wait for the lease."
+			managedtest.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionUnknown, got.Status)
+			managedtest.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonNotNeeded, got.Reason)
+			managedtest.UpdateBucket(t, api, "next", managedtest.WithPolicies(xpv2.ManagementActionAll))
+
+			managedtest.DeleteBucket(t, api, "owner")
+			managedtest.MustReconcile(t, r, "owner", "next")
+			expectHolder(t, "The lease should be free once its holder no longer exists.", api, "next")
 		})
 	}
 }
 
-func TestReservation_RenamedTwiceDuringCreate(t *testing.T) {
-	key := func(name string) string { return strings.Replace(sharedKey, "shared", name, 1) }
-	cases := map[string]struct {
-		reason string
-		names  []string // that the create sets, one a minute
-		want   string
-	}{
-		"New": {
-			reason: "The leases of all earlier names should be released when the create has succeeded.",
-			names:  []string{"operation", "final"},
-			want:   key("final"),
-		},
-		"Former": {
-			reason: "The lease of an earlier name should be kept if it is the name again.",
-			names:  []string{"operation", "shared"},
-			want:   sharedKey,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(bucketWithSharedName("b"))
-				ext := &managedtest.ExternalResource{}
-				c := ext.Client()
-				create := c.CreateFn
-				c.CreateFn = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-					for _, n := range tc.names {
-						managedtest.Must(t, asyncstate.SetExternalName(ctx, n))
-						time.Sleep(time.Minute)
-					}
-					return create(ctx, mg)
-				}
-				r := newReservingReconciler(api, ext, managed.WithAsync(managedtest.NewTracker(api)), managedtest.WithClient(c))
-				for range len(tc.names) + 1 {
-					managedtest.MustReconcile(t, r, "b")
-					synctest.Wait()
-					managedtest.MustReconcile(t, r, "b")
-					time.Sleep(time.Minute)
-				}
-				managedtest.MustReconcile(t, r, "b", "b")
-				managedtest.ExpectEqual(t, tc.reason, "holders", map[string]string{tc.want: "b"}, holdersByKey(t, api))
-			})
+func TestReservation_NameChangesInEachObserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(bucketWithSharedName("b"))
+		ext := &managedtest.ExternalResource{Exists: true}
+		ext.OnCall("observe", func(b *v1alpha1.Bucket) error {
+			meta.SetExternalName(b, fmt.Sprintf("name-%d", ext.Observes))
+			return nil
 		})
-	}
-}
-
-func TestReservation_PoliciesWithoutActions(t *testing.T) {
-	cases := map[string]struct {
-		reason     string
-		policies   []xpv2.ManagementAction
-		wantHolder string
-	}{
-		"Observe": {
-			reason:     "A managed resource that only observes should release its lease.",
-			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve},
-			wantHolder: "next",
-		},
-		"Import": {
-			reason:     "A managed resource that only late-initializes should release its lease.",
-			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionLateInitialize},
-			wantHolder: "next",
-		},
-		"Delete": {
-			reason:     "A managed resource that may delete should keep its lease.",
-			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionDelete},
-			wantHolder: "owner",
-		},
-		"Update": {
-			reason:     "A managed resource that may update should keep its lease.",
-			policies:   []xpv2.ManagementAction{xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate},
-			wantHolder: "owner",
-		},
-		"Unspecified": {
-			reason:     "A managed resource that may do everything should keep its lease.",
-			policies:   []xpv2.ManagementAction{xpv2.ManagementActionAll},
-			wantHolder: "owner",
-		},
-	}
-	for name, tc := range cases {
-		for _, restarted := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/restarted=%t", name, restarted), func(t *testing.T) {
-				api := testkit.NewAPI(bucketWithSharedName("owner"), bucketWithSharedName("next"))
-				ext := &managedtest.ExternalResource{}
-				r := newReservingReconciler(api, ext)
-				managedtest.MustReconcile(t, r, "owner", "owner", "next")
-				managedtest.ExpectEqual(
-					t, tc.reason, "condition of the second", corev1.ConditionFalse,
-					managedtest.GetBucketNamed(t, api, "next").GetCondition(TypeReserved).Status,
-				)
-
-				managedtest.UpdateBucket(t, api, "owner", managedtest.WithPolicies(tc.policies...))
-				if restarted {
-					r = newReservingReconciler(api, ext)
-				}
-				api.Forget()
-				managedtest.MustReconcile(t, r, "owner")
-				if tc.wantHolder == "next" && !restarted {
-					about := slices.DeleteFunc(
-						api.Requests(), func(r testkit.Request) bool { return !isLease(r.Object) },
-					)
-					managedtest.ExpectEqual(
-						t, "A lease that is in memory should be released without a read.", "requests for leases", 1,
-						len(about),
-					)
-				}
-				managedtest.MustReconcile(t, r, "next")
-				expectHolder(t, tc.reason, api, tc.wantHolder)
-				api.Forget()
-				managedtest.MustReconcile(t, r, "owner")
-				managedtest.ExpectEqual(
-					t, "A steady state should need no request beside cached reads.", "requests", 0,
-					len(api.Requests()),
-				)
-				managedtest.UpdateBucket(t, api, "next", managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				managedtest.MustReconcile(t, r, "next")
-				got := managedtest.GetBucketNamed(t, api, "next").GetCondition(TypeReserved)
-				managedtest.ExpectEqual(
-					t, "A managed resource that only observes should not need a reservation.", "ExternalNameReserved",
-					corev1.ConditionUnknown, got.Status,
-				)
-				managedtest.ExpectEqual(
-					t, "A managed resource that only observes should not need a reservation.",
-					"reason of ExternalNameReserved", ReasonNotNeeded, got.Reason,
-				)
-			})
+		r := newReservingReconciler(api, ext)
+		for range 60 {
+			managedtest.MustReconcile(t, r, "b")
+			time.Sleep(time.Second)
 		}
-	}
+		reason := "A provider that sets another external name each time should be stopped, and Synced should say why."
+		managedtest.ExpectEqual(t, reason, "leases", maxNames+1, len(holdersByKey(t, api)))
+		got := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+		managedtest.ExpectEqual(t, reason, "Synced", true, got.Status == corev1.ConditionFalse &&
+			strings.Contains(got.Message, "the provider must set the name of an external resource once"))
+		managedtest.ExpectEqual(
+			t, "Requests for leases should be bounded.", "requests", 2*(maxNames+1)+1,
+			api.CountIf(func(r testkit.Request) bool { return isLease(r.Object) }),
+		)
+
+		time.Sleep(namesInterval)
+		managedtest.DeleteBucket(t, api, "b")
+		managedtest.MustReconcile(t, r, "b", "b")
+		managedtest.ExpectEqual(t, "The external resource should be deleted all the same.", "deletes", 1, ext.Count("delete"))
+	})
 }
 
 func TestReservation_DeletedWhileBlocked(t *testing.T) {
@@ -1725,243 +924,6 @@ func TestReservation_DeletedWhileBlocked(t *testing.T) {
 	}
 }
 
-func TestReservation_LeaseWithoutOwner(t *testing.T) {
-	for name, namespace := range map[string]string{"ClusterScoped": "", "NamespaceOfLease": leaseNamespace} {
-		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI()
-			l := &leases{client: api.Client(), live: api.Live(), namespace: leaseNamespace}
-			h := holder{APIVersion: "v1", Kind: "Bucket", Namespace: namespace, Name: "mine", UID: "uid-mine"}
-			_, err := l.hold(t.Context(), "key", h, lease{}, false, time.Now())
-			managedtest.Must(t, err)
-			u := leasesByKey(t, api)["key"]
-			managedtest.ExpectEqual(
-				t, "The garbage collector should not delete the lease before its holder in a foreground deletion.",
-				"owners", 0, len(u.GetOwnerReferences()),
-			)
-		})
-	}
-}
-
-func TestLeases(t *testing.T) {
-	gr := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-	mine := holder{APIVersion: "v1", Kind: "Bucket", Name: "mine", UID: "uid-mine"}
-	theirs := holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}
-	now := managedtest.NewClock().Now
-	withoutHolder := func(t *testing.T, api *testkit.API) {
-		t.Helper()
-		u := emptyLease(leaseNamespace, leaseName("key"))
-		fill(u, "key", holder{}, now)
-		managedtest.Must(t, api.Server().Create(t.Context(), u))
-	}
-	deleteLease := func(t *testing.T, api *testkit.API) {
-		t.Helper()
-		managedtest.Must(t, api.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
-	}
-	updateLease := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, api *testkit.API) {
-		return func(t *testing.T, api *testkit.API) {
-			t.Helper()
-			u := leasesByKey(t, api)["key"]
-			fn(&u)
-			managedtest.Must(t, api.Server().Update(t.Context(), &u))
-		}
-	}
-	labelLease := updateLease(func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"a": "b"}) })
-	type want struct {
-		Holders map[string]string
-		Writes  int
-		Err     string
-	}
-	heldByMine, noLeases := map[string]string{"key": "mine"}, map[string]string{}
-	cases := map[string]struct {
-		reason           string
-		existing         func(t *testing.T, api *testkit.API)
-		release          bool // hold the lease, then release it
-		renew            bool // hold the lease, then hold it again
-		afterHold        func(t *testing.T, api *testkit.API)
-		readsFail        bool
-		forgetLease      bool // clear the lease in memory
-		beforeFirstWrite func(t *testing.T, api *testkit.API)
-		writeErr         error // returned by the first failedWrites writes
-		failedWrites     int
-		want             want
-	}{
-		"New": {
-			reason: "A lease that does not exist should be created.",
-			want:   want{Holders: heldByMine, Writes: 1},
-		},
-		"Released": {
-			reason:   "A lease that has no holder should be updated.",
-			existing: withoutHolder,
-			want:     want{Holders: heldByMine, Writes: 1},
-		},
-		"CreatedMeanwhile": {
-			reason:           "A lease that was created meanwhile should be read again.",
-			beforeFirstWrite: withoutHolder,
-			want:             want{Holders: heldByMine, Writes: 2},
-		},
-		"DeletedMeanwhile": {
-			reason:           "A lease that was deleted meanwhile should be created again.",
-			existing:         withoutHolder,
-			beforeFirstWrite: deleteLease,
-			want:             want{Holders: heldByMine, Writes: 2},
-		},
-		"Conflict": {
-			reason:       "After a conflict the lease should be read again.",
-			existing:     withoutHolder,
-			writeErr:     kerrors.NewConflict(gr, "x", nil),
-			failedWrites: 1,
-			want:         want{Holders: heldByMine, Writes: 2},
-		},
-		"Conflicts": {
-			reason:       "We should return an error after five conflicts.",
-			existing:     withoutHolder,
-			writeErr:     kerrors.NewConflict(gr, "x", nil),
-			failedWrites: 9,
-			want: want{
-				Holders: map[string]string{"key": ""},
-				Writes:  5,
-				Err:     "too many conflicting writes (5 attempts)",
-			},
-		},
-		"NoNamespace": {
-			reason:       "The error should say that the namespace of the leases may not exist.",
-			writeErr:     kerrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, leaseNamespace),
-			failedWrites: 9,
-			want:         want{Holders: noLeases, Writes: 1, Err: "does the namespace exist?"},
-		},
-		"Forbidden": {
-			reason:       "We should return another error at once.",
-			writeErr:     kerrors.NewForbidden(gr, "x", nil),
-			failedWrites: 9,
-			want:         want{Holders: noLeases, Writes: 1, Err: "cannot write lease"},
-		},
-		"ReleaseForbidden": {
-			reason:       "We should return an error if the lease can't be deleted.",
-			release:      true,
-			writeErr:     kerrors.NewForbidden(gr, "x", nil),
-			failedWrites: 9,
-			want:         want{Holders: heldByMine, Writes: 1, Err: "cannot delete lease"},
-		},
-		"Unread": {
-			reason:    "We should return an error if the lease can't be read.",
-			readsFail: true,
-			want:      want{Holders: noLeases, Err: "cannot read lease"},
-		},
-		"ReleaseUnread": {
-			reason:      "We should return an error if the lease can't be read before it is released.",
-			release:     true,
-			forgetLease: true,
-			readsFail:   true,
-			want:        want{Holders: heldByMine, Err: "cannot read lease"},
-		},
-		"Release": {
-			reason:  "The holder should release its lease.",
-			release: true,
-			want:    want{Holders: noLeases, Writes: 1},
-		},
-		"ReleaseUnknown": {
-			reason:      "The holder should release its lease although nothing about it is in memory.",
-			release:     true,
-			forgetLease: true,
-			want:        want{Holders: noLeases, Writes: 1},
-		},
-		"Rewritten": {
-			reason:           "The holder should release its lease although another writer has changed it.",
-			release:          true,
-			beforeFirstWrite: labelLease,
-			want:             want{Holders: noLeases, Writes: 2},
-		},
-		"TakenOver": {
-			reason:  "A lease that another holder has taken over should be kept.",
-			release: true,
-			beforeFirstWrite: updateLease(func(u *unstructured.Unstructured) {
-				fill(u, "key", theirs, now)
-			}),
-			want: want{Holders: map[string]string{"key": "theirs"}, Writes: 1},
-		},
-		"Kept": {
-			reason: "A lease that this process wrote last should not be written again.",
-			renew:  true,
-			want:   want{Holders: heldByMine},
-		},
-		"Renewed": {
-			reason:    "A lease that another process has written since should be written again.",
-			renew:     true,
-			afterHold: labelLease,
-			want:      want{Holders: heldByMine, Writes: 1},
-		},
-		"Gone": {
-			reason:           "A lease that no longer exists should need no release.",
-			release:          true,
-			beforeFirstWrite: deleteLease,
-			want:             want{Holders: noLeases, Writes: 1},
-		},
-		"GoneToo": {
-			reason:      "A lease that is known not to exist should need no write.",
-			release:     true,
-			forgetLease: true,
-			afterHold:   deleteLease,
-			want:        want{Holders: noLeases},
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI()
-			if tc.existing != nil {
-				tc.existing(t, api)
-			}
-			l := &leases{client: api.Client(), live: api.Live(), namespace: leaseNamespace}
-			known := lease{}
-			var err error
-			if tc.release || tc.renew {
-				known, err = l.hold(t.Context(), "key", mine, lease{}, false, now)
-				managedtest.Must(t, err)
-			}
-			if tc.afterHold != nil {
-				tc.afterHold(t, api)
-			}
-			var got want
-			api.Before = func(_ context.Context, r testkit.Request) error {
-				switch {
-				case !managedtest.IsWrite(r) && tc.readsFail:
-					return managedtest.ServerError()
-				case !managedtest.IsWrite(r):
-					return nil
-				}
-				if got.Writes++; got.Writes == 1 && tc.beforeFirstWrite != nil {
-					tc.beforeFirstWrite(t, api)
-				}
-				if got.Writes <= tc.failedWrites {
-					return tc.writeErr
-				}
-				return nil
-			}
-			if tc.forgetLease {
-				known = lease{name: leaseName("key")}
-			}
-			if tc.readsFail {
-				if _, _, err := l.check(t.Context(), "key", theirs); err == nil ||
-					!strings.Contains(err.Error(), tc.want.Err) {
-					t.Errorf("\n%s\ncheck(...): %v", tc.reason, err)
-				}
-			}
-			if tc.release {
-				_, err = l.release(t.Context(), known, mine, neverNeeded)
-			} else {
-				_, err = l.hold(t.Context(), "key", mine, known, tc.renew, now)
-			}
-			if err != nil {
-				got.Err = tc.want.Err
-				if tc.want.Err == "" || !strings.Contains(err.Error(), tc.want.Err) {
-					got.Err = err.Error()
-				}
-			}
-			got.Holders = holdersByKey(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "holders, writes, error", tc.want, got)
-		})
-	}
-}
-
 func TestPreCreateObserve_SecondObserveDoesNotReturn(t *testing.T) {
 	cases := map[string]struct {
 		reason          string
@@ -1970,8 +932,9 @@ func TestPreCreateObserve_SecondObserveDoesNotReturn(t *testing.T) {
 		wantHolder      string
 	}{
 		"TimesOut": {
-			reason:          "The create should not be pending, or reserved, after the second Observe has timed out.",
+			reason:          "The create should not be pending after the second Observe has timed out.",
 			onSecondObserve: func(*managedtest.ExternalResource, resource.Managed) error { return context.DeadlineExceeded },
+			wantHolder:      "b",
 		},
 		"Panics": {
 			reason:          "The create should not be pending after a panic in the second Observe.",
