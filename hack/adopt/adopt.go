@@ -7,6 +7,8 @@ import (
 	"os"
 	"path"
 	"slices"
+
+	"golang.org/x/mod/semver"
 )
 
 type options struct {
@@ -48,6 +50,7 @@ func migrate(o options) (*report, error) {
 			return nil, err
 		}
 	}
+	p.fork()
 	p.advise()
 	if len(r.edits) > 0 || len(r.next) > 0 {
 		p.nextSteps()
@@ -211,6 +214,15 @@ func (p *planner) requireGraft() error {
 			return nil
 		}
 	}
+	_, _, replaced := replacement(p.module.gomod, graftModule)
+	switch {
+	case want == "" && replaced:
+		return nil
+	case want == "" && p.ownVersion == "" && required(p.module.gomod, graftModule) == "":
+		p.report.advice = append(p.report.advice, cloneAdvice)
+		p.report.next = append(p.report.next, "go mod edit -replace "+graftModule+"="+p.line.clone())
+		return nil
+	}
 	if want == "" {
 		want = p.line.version(p.ownVersion)
 	}
@@ -237,9 +249,22 @@ func (p *planner) raiseFirst(version string, at int) {
 	p.report.leave("go.mod", at, "crossplane-runtime %s is older than %s, which Graft's oldest line "+
 		"requires: raise it first, in go.mod and in a change of its own; no import of crossplane-runtime changes, "+
 		"but controller-runtime becomes v0.23 and Kubernetes v0.35", version, oldest)
-	p.report.next = []string{"go get " + upstreamModule + "@" + oldest}
+	get := "go get " + upstreamModule + "@" + oldest
+	if has := required(p.module.gomod, upjetModule); has != "" && semver.Compare(has, upjetWithTemplate) < 0 {
+		p.report.advice = append(p.report.advice, webhookAdvice)
+		get += " " + upjetModule + "@" + upjetWithTemplate + "\n  make generate"
+	}
+	p.report.next = []string{get}
 	p.nextSteps()
 	p.report.next = append(p.report.next, "adopt")
+}
+
+// fork notes that other code than a release of crossplane-runtime replaces it.
+func (p *planner) fork() {
+	if by, at, ok := replacement(p.module.gomod, upstreamModule); ok && by != upstreamModule {
+		p.report.note("go.mod", at, "replaces crossplane-runtime by "+by+
+			", on which Graft runs then, too; it is tested with the unmodified releases")
+	}
 }
 
 // advise adds advice for changed files that a program generates again, and on what -revert
@@ -256,11 +281,18 @@ func (p *planner) advise() {
 	}
 }
 
-// nextSteps names the commands that complete a change.
+// nextSteps names the commands that complete a change. On the way back go build comes first: go mod tidy cannot find
+// Graft's other packages, if they are still in use, when go.mod no longer names the module.
 func (p *planner) nextSteps() {
-	p.report.next = append(p.report.next, "go mod tidy")
+	tidy := []string{"go mod tidy"}
 	if _, err := os.Stat(p.module.file("vendor")); err == nil {
-		p.report.next = append(p.report.next, "go mod vendor")
+		tidy = append(tidy, "go mod vendor")
 	}
-	p.report.next = append(p.report.next, "go build ./...")
+	const build = "go build ./..."
+	if p.revert {
+		p.report.next = append(p.report.next, build, "go mod edit"+drops(p.module.gomod))
+		p.report.next = append(p.report.next, tidy...)
+		return
+	}
+	p.report.next = append(append(p.report.next, tidy...), build)
 }

@@ -84,6 +84,17 @@ func TestAdopt(t *testing.T) {
 				"a.go:3  imports crossplane-runtime v1; move the provider to " + upstreamModule + " first",
 			},
 		},
+		"V1Often": {
+			reason: "A refusal that holds for many files should be said once.",
+			files: map[string]string{
+				"go.mod": "module example.org/provider\n\ngo 1.19\n\nrequire github.com/crossplane/crossplane-runtime v1.15.0\n",
+				"a.go":   "package p\n\n" + v1Import + "\n", "b.go": "package p\n\n" + v1Import + "\n",
+				"c.go": "package p\n\n" + v1Import + "\n",
+			},
+			status: exitLeft,
+			says:   []string{"a.go:3  imports crossplane-runtime v1;", "(and 2 more places; -v lists all)"},
+			not:    "b.go",
+		},
 		"SyntaxError": {
 			reason: "A file that doesn't parse is left, and the others are changed.",
 			files: map[string]string{

@@ -57,6 +57,27 @@ func addRequire(src []byte, path, version string) ([]byte, error) {
 	return f.Format()
 }
 
+// replacement returns the path that a go.mod replaces a module by, with the line that says so.
+func replacement(f *modfile.File, path string) (by string, at int, ok bool) {
+	for _, r := range f.Replace {
+		if r.Old.Path == path {
+			return r.New.Path, r.Syntax.Start.Line, true
+		}
+	}
+	return "", 0, false
+}
+
+// drops returns the flags of go mod edit that remove Graft's modules from a go.mod.
+func drops(f *modfile.File) string {
+	flags := ""
+	for _, module := range []string{graftModule, graftUpjet} {
+		if _, _, replaced := replacement(f, module); replaced || module == graftModule || required(f, module) != "" {
+			flags += " -droprequire " + module + " -dropreplace " + module
+		}
+	}
+	return flags
+}
+
 // required returns the version at which a go.mod requires a module, or "".
 func required(f *modfile.File, path string) string {
 	for _, r := range f.Require {

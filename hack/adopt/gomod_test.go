@@ -59,9 +59,7 @@ func TestGoMod(t *testing.T) {
 				"go.mod": "module p\n\ngo 1.26\n\nrequire " + runtime + "v2.2.0-rc.0.0.20260101000000-0123456789ab\n",
 				"a.go":   one,
 			},
-			says: []string{
-				"  go get github.com/crossplane-graft/graft@v0.22\n",
-			},
+			says: []string{"go mod edit -replace github.com/crossplane-graft/graft=../graft/bin/line/v2.2.1\n"},
 		},
 		"LineOfReplacement": {
 			reason: "A replacement by another version decides.",
@@ -71,7 +69,46 @@ func TestGoMod(t *testing.T) {
 					"v2.2.1\n",
 				"a.go": one,
 			},
-			says: []string{"  go get github.com/crossplane-graft/graft@v0.22\n"},
+			says: []string{"go mod edit -replace github.com/crossplane-graft/graft=../graft/bin/line/v2.2.1\n"},
+			not:  "replaces crossplane-runtime",
+		},
+		"NotReleased": {
+			reason: "An adopt that is not released should not name a go get that finds nothing.",
+			files:  map[string]string{"a.go": one},
+			says: []string{
+				"replaces Graft's module by a clone",
+				"next\n  go mod edit -replace github.com/crossplane-graft/graft=../graft\n  go mod tidy\n",
+			},
+			not: "go get",
+		},
+		"Replaced": {
+			reason: "A replacement that is there should stay.",
+			files:  map[string]string{"go.mod": goMod + "\nreplace " + graftModule + " => ../clone\n", "a.go": one},
+			says:   []string{"next\n  go mod tidy\n"},
+			not:    "go mod edit",
+		},
+		"Fork": {
+			reason: "A fork that replaces crossplane-runtime should be named.",
+			files: map[string]string{
+				"go.mod": goMod + "\nreplace " + upstreamModule + " => example.org/fork v2.4.1\n", "a.go": one,
+			},
+			args: []string{"-version", "v0.24.0"},
+			says: []string{"go.mod:7  replaces crossplane-runtime by example.org/fork, on which Graft runs then, too"},
+			changed: map[string]string{
+				"go.mod": strings.Replace(goMod, "require ", "require (\n\t"+graftModule+" v0.24.0\n\t", 1) +
+					")\n\nreplace " + upstreamModule + " => example.org/fork v2.4.1\n",
+			},
+		},
+		"OldUpjet": {
+			reason: "Raising controller-runtime breaks each controller that an older upjet has generated.",
+			files: map[string]string{
+				"go.mod": strings.Replace(goMod, "v2.4.0", "v2.1.1", 1) + "\nrequire " + upjetModule + " v2.2.0\n",
+			},
+			src: one, want: one, status: exitLeft,
+			says: []string{
+				"ctrl.NewWebhookManagedBy(mgr).For(&T{}) is ctrl.NewWebhookManagedBy(mgr, &T{})",
+				"go get " + upstreamModule + "@v2.2.1 " + upjetModule + "@v2.3.0\n  make generate\n",
+			},
 		},
 		"OtherLinePresent": {
 			reason: "A requirement of another line than the provider needs now is replaced.",

@@ -46,6 +46,14 @@ func lineOf(graft string) (line, bool) {
 	return all[i], true
 }
 
+// clone returns the folder of the line's tree in a clone beside the provider.
+func (l line) clone() string {
+	if all := lines(); l != all[len(all)-1] {
+		return "../graft/bin/line/" + l.runtime
+	}
+	return "../graft"
+}
+
 // version returns the version of the line that is released together with a version
 // of Graft: the patch numbers are equal. It is empty if the other isn't a release.
 func (l line) version(released string) string {

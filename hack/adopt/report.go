@@ -86,17 +86,21 @@ type report struct {
 }
 
 func (r *report) leave(path string, line int, format string, args ...any) {
-	r.left = append(r.left, finding{path: path, line: line, text: fmt.Sprintf(format, args...)})
+	r.add(&r.left, finding{path: path, line: line, text: fmt.Sprintf(format, args...)})
 }
 
-// note adds a finding, or counts it if there is one of the same text and not all are listed.
 func (r *report) note(path string, line int, text string) {
-	same := func(f finding) bool { return f.text == text }
-	if i := slices.IndexFunc(r.notes, same); i >= 0 && !r.verbose {
-		r.notes[i].more++
+	r.add(&r.notes, finding{path: path, line: line, text: text})
+}
+
+// add a finding to a list, or count it if there is one of the same text and not all are listed.
+func (r *report) add(list *[]finding, f finding) {
+	same := func(other finding) bool { return other.text == f.text }
+	if i := slices.IndexFunc(*list, same); i >= 0 && !r.verbose {
+		(*list)[i].more++
 		return
 	}
-	r.notes = append(r.notes, finding{path: path, line: line, text: text})
+	*list = append(*list, f)
 }
 
 // print writes the report as plain text.
