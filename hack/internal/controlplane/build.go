@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -94,10 +95,15 @@ func (b builder) build(ctx context.Context, programs []string) (string, error) {
 		// Without -trimpath, so that packages are in Go's build cache that a user's other builds compiled in the
 		// same version, as in hack/go.mod.
 		cmd := b.goCommand(ctx, "build", "-v", "-buildvcs=false", "-ldflags="+flags, "-o", path+".new", mains[program])
-		// An interrupted go command removes its work folder. If this process is killed, the go command builds the
-		// program to its end, and has the lock until then.
+		// An interrupted go command removes its work folder. If this process is killed, the go command ends when it
+		// names the next package, and has the lock until then.
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.ExtraFiles = []*os.File{lock}
+		cmd.Stderr = &shareWriter{
+			out: b.progress, packages: b.packages(ctx, mains[program]), report: func(compiled, packages int) {
+				b.say("%s: %d of at most %d packages are compiled", program, compiled, packages)
+			},
+		}
 		if err := errors.Join(cmd.Run(), context.Cause(ctx)); err != nil {
 			return "", fmt.Errorf("cannot build %s, see the output of the go command: %w", program, err)
 		}
@@ -106,6 +112,17 @@ func (b builder) build(ctx context.Context, programs []string) (string, error) {
 		}
 	}
 	return dir, nil
+}
+
+// packages returns how many packages a program has, or 0 if that cannot be found out.
+func (b builder) packages(ctx context.Context, program string) int {
+	cmd := b.goCommand(ctx, "list", "-deps", program)
+	cmd.Stderr = nil // The build has the same errors.
+	out, err := cmd.Output()
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(out, []byte("\n"))
 }
 
 // recipe returns the flags for the linker, and a key that changes with everything that could change the programs.

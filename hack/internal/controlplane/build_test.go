@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,7 @@ func newBuilder(t *testing.T) (builder, *os.File) {
 	t.Setenv("PATH", root+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	script(t, filepath.Join(root, "go"), `
 if [ "$1" = env ]; then echo go1.26.8; exit; fi
+if [ "$1" = list ]; then seq 20; exit; fi
 while [ "$1" != -o ]; do shift; done
 echo "built $3" >&2
 printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
@@ -35,6 +37,22 @@ printf '#!/bin/sh\n' >"$2" && chmod 755 "$2"`)
 	must(t, err)
 	t.Cleanup(func() { _ = progress.Close() })
 	return builder{module: root, progress: progress}, progress
+}
+
+// Progress is a share, and not the name of each package.
+func TestShareWriter(t *testing.T) {
+	var got strings.Builder
+	w := &shareWriter{out: &got, packages: 20, report: func(compiled, packages int) {
+		fmt.Fprintf(&got, "%d of %d\n", compiled, packages)
+	}}
+	for _, part := range []string{"internal/a\nb", "\nexample.org/c\n# example.org/d\nd.go:1: no", " good\ne\n"} {
+		_, err := w.Write([]byte(part))
+		must(t, err)
+	}
+	const want = "2 of 20\n# example.org/d\nd.go:1: no good\n4 of 20\n"
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
 }
 
 func TestBuild(t *testing.T) {
