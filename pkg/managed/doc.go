@@ -2,6 +2,11 @@
 // exports the same names, and wraps the calls of the same unmodified reconciler.
 // Change the import to use it, change it back to remove it.
 //
+// Its own names are [Upstream], [WithAsync], [NoAnswer], [Refused], and the options that restore
+// upstream's behaviour: [WithoutDeletionStatus], [WithoutExternalNamePersistence],
+// [WithoutFinalizerGuard] and [WithUnchangedStatusWrites]. Its other options are packages below
+// it. All other names are upstream's, and documented there.
+//
 // It fixes three failures:
 //
 //   - An external name that was learned after Create returned, or by a call that
@@ -27,13 +32,13 @@
 // On by default, with the option that turns each off, if there is one:
 //
 //   - Deletion is reported before the external client is connected to, and with
-//     a reason in every phase (WithoutDeletionStatus). pkg/reconciler defines the
+//     a reason in every phase ([WithoutDeletionStatus]). pkg/reconciler defines the
 //     reasons.
 //   - Annotations that the external client set, the external name above all, are
-//     stored as soon as the call returns (WithoutExternalNamePersistence).
+//     stored as soon as the call returns ([WithoutExternalNamePersistence]).
 //   - No finalizer is added to a managed resource that is paused or being deleted
-//     (WithoutFinalizerGuard).
-//   - Status that did not change is not written (WithUnchangedStatusWrites).
+//     ([WithoutFinalizerGuard]).
+//   - Status that did not change is not written ([WithUnchangedStatusWrites]).
 //
 // Options are packages of their own:
 //
@@ -45,13 +50,12 @@
 //   - Use [escape] to report deletions that take too long, and to end them.
 //   - Use [usage] if managed resources are deleted with their namespace or provider config.
 //   - Use [contested] if another writer changes the same fields.
-//   - Use WithAsync with [asyncstate] if operations outlive a reconcile.
+//   - Use [WithAsync] with [asyncstate] if operations outlive a reconcile.
 //
 // Each of them is a layer around the provider's calls. The order is that of the stages in
 // internal/layer.
 //
-// Everything else is upstream's, and is documented there. The example of
-// NewReconciler is a whole provider.
+// The example of [NewReconciler] is a whole provider.
 //
 // [ratelimit]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/ratelimit
 // [resolve]: https://pkg.go.dev/github.com/crossplane-graft/graft/pkg/managed/resolve
