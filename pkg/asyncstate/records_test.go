@@ -477,3 +477,34 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		})
 	}
 }
+
+// The record of an update or a delete belongs to the object from which this one was restored, and stops nothing.
+func TestRestoredObject(t *testing.T) {
+	for _, typ := range []string{"update", "delete"} {
+		for name, policies := range map[string]xpv2.ManagementPolicies{
+			"All": {xpv2.ManagementActionAll}, "ObserveOnly": {xpv2.ManagementActionObserve},
+		} {
+			runInBubble(t, typ+"/"+name, func(t *testing.T) {
+				e := newEnvironment(t, plainClient, bucket("b"))
+				e.manualReconciles = true
+				e.cloud.add("id-1", "")
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					b.Spec.ManagementPolicies = policies
+					meta.SetExternalName(b, "id-1")
+					meta.SetExternalCreateSucceeded(b, time.Now())
+					text := strings.Replace(failedRecordWith("uid-1", "uid-9"), "create", typ, 1)
+					meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: text})
+				})
+				p := e.startProvider()
+				p.reconcileRepeatedly(2, time.Minute)
+				b := e.get("b")
+				expectEqual(t, describe(b), "Synced, Ready", []xpv2.ConditionReason{
+					xpv2.ReasonReconcileSuccess, xpv2.ReasonAvailable,
+				}, []xpv2.ConditionReason{reason(b, xpv2.TypeSynced), reason(b, xpv2.TypeReady)})
+				e.delete("b")
+				p.reconcileRepeatedly(3, time.Hour)
+				expectEqual(t, describe(e.get("b")), "gone", true, e.objectGone())
+			})
+		}
+	}
+}

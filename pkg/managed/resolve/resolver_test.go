@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -191,6 +192,15 @@ func TestCreateResolver(t *testing.T) {
 			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
 			opts:   []managed.ReconcilerOption{WithAfter(time.Second)},
 			want:   wantCreated("2026-01-02T03:04:04Z", ""),
+		},
+		"AbsentForEver": {
+			reason: "The longest time should not wrap around: the create should not be repeated.",
+			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			opts:   []managed.ReconcilerOption{WithAfter(math.MaxInt64)},
+			want: wantUnresolved(
+				"False WaitingForCreate", fmt.Sprintf(messageWaitingForCreate, hourAgoStamp, "2318-04-14T01:51:21Z"),
+				inASecond,
+			),
 		},
 		"FinderHangs": {
 			reason: "We should cancel a finder that hangs, report the error and retry with backoff.",
