@@ -196,7 +196,9 @@ func TestCreateResolver(t *testing.T) {
 		"AbsentForEver": {
 			reason: "The longest time should not wrap around: the create should not be repeated.",
 			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
-			opts:   []managed.ReconcilerOption{WithAfter(math.MaxInt64)},
+			opts: []managed.ReconcilerOption{
+				WithAfter(math.MaxInt64), managed.WithCreationGracePeriod(30 * time.Second),
+			},
 			want: wantUnresolved(
 				"False WaitingForCreate", fmt.Sprintf(messageWaitingForCreate, hourAgoStamp, "2318-04-14T01:51:21Z"),
 				inASecond,
