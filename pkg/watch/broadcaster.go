@@ -31,12 +31,16 @@ type delivery struct {
 
 // A subscription delivers the events of a kind to one receiver, in order. It has a queue, so
 // that a slow receiver delays no other one, and a goroutine only while the queue isn't empty.
+// HasSynced, and HasSyncedChecker in later versions of the interface, report whether the receiver was
+// called for the initial objects.
 type subscription struct {
+	*kcache.FIFO
+
+	remove    func()                                // Stops the subscription, and releases the kind.
 	deliver   func(ctx context.Context, d delivery) // Called for one event at a time.
 	spawn     func(fn func())                       // Runs fn in a goroutine that its owner waits for.
 	total     prometheus.Counter                    // Counts the deliveries of all subscriptions.
 	delivered atomic.Uint64
-	firstSync *kcache.FIFO    // Synced when the initial objects were delivered.
 	ctx       context.Context //nolint:containedctx // Ends when the subscription is stopped.
 	cancel    context.CancelFunc
 
@@ -78,7 +82,7 @@ func (s *subscription) start() {
 		ctx := context.WithValue(s.ctx, handlerKey{}, true)
 		for d, ok := s.next(); ok; d, ok = s.next() {
 			if d.object == nil {
-				_ = s.firstSync.Replace(nil, "") // It has nothing to fail with.
+				_ = s.Replace(nil, "") // It has nothing to fail with.
 				continue
 			}
 			s.deliver(ctx, d)

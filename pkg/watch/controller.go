@@ -112,8 +112,9 @@ func (cs *controllers) ended(c *controller) {
 // A controllerWatch is a watch of a controller until it is stopped. It keeps the handler and
 // the predicates that it was started with.
 type controllerWatch struct {
-	*registration
+	*subscription
 
+	kind      *kind
 	id        WatchID
 	requested time.Time
 	requests  atomic.Uint64 // How often the watch was requested again.
@@ -187,17 +188,17 @@ func (c *controller) addLocked(kinds *kindMap, id WatchID, r *Watch) (w *control
 		return w, false, nil
 	}
 	h, p := r.handler, predicate.And(slices.Clone(r.predicates)...)
-	reg, err := kinds.register(
+	sub, k, err := kinds.register(
 		c.ctx, c.wg.Go, kindKey{GroupVersionKind: id.GVK, as: as}, r.obj,
 		func(ctx context.Context, d delivery) { c.callHandler(ctx, d, h, p) },
 	)
 	if err != nil {
 		return nil, false, errors.Wrapf(err, "cannot get informer for %q", id.GVK)
 	}
-	w = &controllerWatch{registration: reg, id: id, requested: time.Now()}
+	w = &controllerWatch{subscription: sub, kind: k, id: id, requested: time.Now()}
 	c.watches[id] = w
 	if c.queue != nil {
-		reg.kind.broadcaster.attach(reg.subscription)
+		k.broadcaster.attach(sub)
 	}
 	return w, true, nil
 }

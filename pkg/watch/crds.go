@@ -13,21 +13,23 @@ import (
 // are listed. The scheme must know CRDs.
 func (e *ControllerEngine) GarbageCollectCustomResourceInformers(ctx context.Context) error {
 	crd := &extv1.CustomResourceDefinition{}
-	var reg *registration
+	var sub *subscription
+	var k *kind
 	key, err := e.kinds.keyOf(crd)
 	if err == nil {
-		reg, err = e.kinds.subscribe(key, crd, e.kinds.crdChanged) //nolint:contextcheck // It outlives the call.
+		sub, k, err = e.kinds.subscribe(key, crd, e.kinds.crdChanged) //nolint:contextcheck // It outlives the call.
 	}
 	if err == nil {
-		e.kinds.crds.Store(reg)
-		if _, err = reg.kind.wait(ctx); err != nil {
-			reg.remove()
+		watched := func() bool { return sub.ctx.Err() == nil && k.status.Load().state == StateActive }
+		e.kinds.crds.Store(&watched)
+		if _, err = k.wait(ctx); err != nil {
+			sub.remove()
 		}
 	}
 	if err != nil {
 		return errors.Wrap(err, "cannot get informer for CustomResourceDefinitions")
 	}
-	context.AfterFunc(ctx, reg.remove)
+	context.AfterFunc(ctx, sub.remove)
 	return nil
 }
 

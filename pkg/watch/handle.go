@@ -31,7 +31,7 @@ func (i *kindInformer) AddEventHandler(h kcache.ResourceEventHandler) (kcache.Re
 	if is.Nil(h) {
 		return nil, errors.Wrap(ErrInvalidWatch, "no handler")
 	}
-	r, err := i.cache.subscribe(i.key, i.obj, func(_ context.Context, d delivery) {
+	r, _, err := i.cache.subscribe(i.key, i.obj, func(_ context.Context, d delivery) {
 		switch {
 		case d.op == created:
 			h.OnAdd(d.object, d.initial)
@@ -67,7 +67,7 @@ func (i *kindInformer) AddEventHandlerWithOptions(
 // RemoveEventHandler removes a handler. As with any informer, the handler may still be running
 // when it returns. It isn't called again.
 func (i *kindInformer) RemoveEventHandler(handle kcache.ResourceEventHandlerRegistration) error {
-	r, ok := handle.(*registration)
+	r, ok := handle.(*subscription)
 	if !ok {
 		return errors.Errorf("handler was registered with another informer: %T", handle)
 	}

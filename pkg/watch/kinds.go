@@ -25,7 +25,7 @@ type kindMap struct {
 	environment
 
 	scheme *runtime.Scheme
-	crds   atomic.Pointer[registration] // The last that watches CRDs for the other kinds. Nil if none ever did.
+	crds   atomic.Pointer[func() bool] // Reports whether CRDs are watched for the other kinds. Nil if they never were.
 
 	// The mutex is never held across a wait. A kind's mutex may be locked while it is held, not
 	// the other way round.
@@ -208,54 +208,39 @@ func (m *kindMap) forgetIndexes(key kindKey) {
 
 // watchesCRDs reports whether CRDs are watched.
 func (m *kindMap) watchesCRDs() bool {
-	r := m.crds.Load()
-	return r != nil && r.ctx.Err() == nil && r.kind.status.Load().state == StateActive
+	watched := m.crds.Load()
+	return watched != nil && (*watched)()
 }
 
-// A registration is a subscription to a kind's events. It owns the kind until it is
-// removed.
-type registration struct {
-	// HasSynced, and HasSyncedChecker in later versions of the interface, report whether the
-	// handler was called for the initial objects.
-	kcache.ResourceEventHandlerRegistration
-	*subscription
-
-	kind   *kind
-	remove func()
-}
-
-// register makes a registration. The context is the parent of the contexts of deliveries, and
-// spawn runs their goroutines. Events are delivered once it is attached to the broadcaster.
+// register makes a subscription to a kind's events, which owns the kind until it is removed. The context
+// is the parent of the contexts of deliveries, and spawn runs their goroutines. Events are delivered once
+// the subscription is attached to the broadcaster.
 func (m *kindMap) register(
 	ctx context.Context, spawn func(func()), key kindKey, obj client.Object, deliver func(context.Context, delivery),
-) (*registration, error) {
+) (*subscription, *kind, error) {
 	k, err := m.get(key, obj, func(k *kind) { k.owners++ })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	sub := &subscription{deliver: deliver, spawn: spawn, total: m.delivered, firstSync: newSyncSignal()}
+	sub := &subscription{FIFO: newSyncSignal(), deliver: deliver, spawn: spawn, total: m.delivered}
 	sub.ctx, sub.cancel = context.WithCancel(ctx)
-	return &registration{
-		ResourceEventHandlerRegistration: sub.firstSync,
-		subscription:                     sub,
-		kind:                             k,
-		remove: sync.OnceFunc(func() {
-			sub.stop()
-			k.broadcaster.detach(sub)
-			k.release()
-		}),
-	}, nil
+	sub.remove = sync.OnceFunc(func() {
+		sub.stop()
+		k.broadcaster.detach(sub)
+		k.release()
+	})
+	return sub, k, nil
 }
 
-// subscribe makes a registration, and attaches it.
+// subscribe makes a subscription, and attaches it.
 func (m *kindMap) subscribe(
 	key kindKey, obj client.Object, deliver func(context.Context, delivery),
-) (*registration, error) {
-	r, err := m.register(m.ctx, m.wg.Go, key, obj, deliver)
+) (*subscription, *kind, error) {
+	sub, k, err := m.register(m.ctx, m.wg.Go, key, obj, deliver)
 	if err == nil {
 		m.mu.RLock() // The cache doesn't end meanwhile.
 		defer m.mu.RUnlock()
-		r.kind.broadcaster.attach(r.subscription)
+		k.broadcaster.attach(sub)
 	}
-	return r, err
+	return sub, k, err
 }

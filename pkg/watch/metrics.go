@@ -89,15 +89,13 @@ func gauges(e *ControllerEngine) []prometheus.Collector {
 	queued := gauge("events_queued", "Events that wait for their handlers.").WithLabelValues()
 	age := gauge("handler_seconds", "How long the handler has been running that was called first.").WithLabelValues()
 	s := e.Snapshot()
-	waiting, running := controllers.WithLabelValues("Waiting"), controllers.WithLabelValues("Running")
 	oldest := time.Duration(0)
 	controllers.WithLabelValues("Ending").Set(float64(len(s.Ending)))
+	state := map[bool]prometheus.Gauge{
+		false: controllers.WithLabelValues("Waiting"), true: controllers.WithLabelValues("Running"),
+	}
 	for _, c := range s.Controllers {
-		if c.Running {
-			running.Inc()
-		} else {
-			waiting.Inc()
-		}
+		state[c.Running].Inc()
 		for _, w := range c.Watches {
 			watches.WithLabelValues(c.Name, string(w.Type), string(w.State)).Inc()
 			queued.Add(float64(w.Queued))
