@@ -25,25 +25,28 @@ import (
 
 // NewReconciler returns a Reconciler of managed resources of the supplied kind.
 // It takes the arguments of upstream's NewReconciler and, by default, behaves as
-// upstream's Reconciler does, except that it:
+// upstream's Reconciler does, except that:
 //
-//   - writes Ready=False/Deleting, and the reason why the managed resource still
-//     exists, before it connects to the provider, and keeps both up to date
+//   - (a) a deletion is reported before the provider is connected to, as Ready=False/Deleting,
+//     and the Deleting condition says in each phase why the managed resource still exists
 //     (WithoutDeletionStatus);
-//   - stores the external name, and any other annotation that the external
-//     client set, as soon as the call that set it returns, under any management
-//     policies (WithoutExternalNamePersistence);
-//   - adds no finalizer to a managed resource that is paused or being deleted
+//   - (b) the external name, and upstream's annotations about creates, are stored right after
+//     the call that set them, whether it failed or not, and whatever the management policies
+//     are. Other annotations are stored after Create, Update and Delete, and after an Observe
+//     that returns ResourceLateInitialized (WithoutExternalNamePersistence);
+//   - (c) a status write that would change nothing is not made, and status in memory survives
+//     a write of metadata or spec (WithUnchangedStatusWrites);
+//   - (d) Create, Update and Delete are not called for a managed resource that is known to have
+//     changed since it was read: its resource version, UID, pause, policies or external name.
+//     It is read again;
+//   - (e) no finalizer is added to a managed resource that is paused or being deleted
 //     (WithoutFinalizerGuard);
-//   - keeps the finalizer of a managed resource whose external resource is kept, while an
-//     operation may still run on it, such as the create of another process;
-//   - writes status only if it changed (WithUnchangedStatusWrites);
-//   - creates, updates and deletes nothing for a managed resource that is known to
-//     have changed since it was read, but reads it again;
-//   - does not wait for the creation grace period after its own Delete succeeded;
-//   - reconciles a managed resource whose create has no outcome at each poll interval;
-//   - starts no create in the second in which the last create ended, because
-//     upstream's annotations would not distinguish them after a crash.
+//   - (f) a create whose outcome is not known is polled, and never repeated, nor forgotten with
+//     the finalizer, while it may still be carried out, also with deterministic external names.
+//     So the creation grace period counts from when this process knows of the create, if clocks
+//     differ, and up to the start of Observe; it ends early when a Delete of this process has
+//     succeeded, and the reconcile runs again when it ends. No create starts in the second in
+//     which the last one ended, because upstream's annotations would not tell them apart.
 //
 // A manager made for tests needs GetClient, GetScheme and the methods that upstream's
 // NewReconciler calls. Without GetAPIReader, live reads use its client. WithAsync needs Add.
