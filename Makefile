@@ -71,8 +71,15 @@ churn: race controlplane ## Let kinds come and go on a real API server for minut
 	cd hack && go test $(RACE) -tags integration,churn -count=1 -timeout 15m -v -run TestWatchChurn ./integration
 
 .PHONY: upstream
-upstream: ## Run crossplane-runtime's own tests of its managed resource reconciler with Graft's, for each line
+upstream: ## Run crossplane-runtime's own tests of its managed resource reconciler with Graft's, for each line, and compare 10,000 random steps
 	cd hack && go test -tags upstream -count=1 -timeout 30m -v ./upstream
+	$(MAKE) differential STEPS=10000
+
+STEPS = 1000000
+
+.PHONY: differential
+differential: ## Compare random steps of upstream's reconciler and Graft's with its defaults (STEPS, by default a million: 40 minutes)
+	GRAFT_DIFFERENTIAL_STEPS=$(STEPS) go test -count=1 -timeout 3h -v -run '^TestDifferential$$' ./pkg/managed
 
 .PHONY: fork
 fork: ## Do to a release of Crossplane what the documentation tells its forks to do

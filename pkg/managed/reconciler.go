@@ -28,8 +28,8 @@ import (
 // upstream's Reconciler does, except that:
 //
 //   - (a) a deletion is reported before the provider is connected to, as Ready=False/Deleting,
-//     and the Deleting condition says in each phase why the managed resource still exists
-//     (WithoutDeletionStatus);
+//     and the Deleting condition says in each phase why the managed resource still exists.
+//     An error in Synced that is out of date goes (WithoutDeletionStatus);
 //   - (b) the external name, and upstream's annotations about creates, are stored right after
 //     the call that set them, whether it failed or not, and whatever the management policies
 //     are. Other annotations are stored after Create, Update and Delete, and after an Observe
