@@ -113,14 +113,15 @@ func (a *absence) Observe(ctx context.Context, c *layer.Call) (layer.Observation
 	switch step := creation.Next(q); {
 	case step.Action == creation.Wait && step.Reason == creation.MayBeInProgress && q.Phase == creation.Created:
 		a.recorder.Event(c.Managed, event.Normal(reasonPending, "Waiting for external resource existence to be confirmed"))
-		c.Requeue(seam.InsteadOfBackoff(step.Delay))
-		o.Reason, o.Message = deletion.ReasonConfirmingAbsence, deletion.MessageGracePeriod
-		return o, seam.Conflict(c.Managed, "the external system may not show yet what was created")
+		return o, layer.Hold{
+			Reason: deletion.ReasonConfirmingAbsence, Message: deletion.MessageGracePeriod, After: step.Delay,
+		}.Silently(c.Managed)
 	case step.Action == creation.Wait && q.Deleting:
-		c.Requeue(seam.InsteadOfBackoff(step.Delay))
-		o.Reason = deletion.ReasonConfirmingAbsence
-		o.Message = fmt.Sprintf(deletion.MessageMayBeCreated, seam.Stamp(step.Until))
-		return o, seam.Conflict(c.Managed, "a create without a result may still be in progress")
+		return o, layer.Hold{
+			Reason:  deletion.ReasonConfirmingAbsence,
+			Message: fmt.Sprintf(deletion.MessageMayBeCreated, seam.Stamp(step.Until)),
+			After:   step.Delay,
+		}.Silently(c.Managed)
 	case !q.Deleting && q.Can.Create && q.Now.Before(q.NextCreate()):
 		return o, seam.Conflict(c.Managed, "the last create ended in this second")
 	}

@@ -59,7 +59,7 @@ type connector struct {
 func (c *connector) Connect(ctx context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
 	ec := &externalClient{call: layer.Call{Session: seam.From(ctx), Managed: mg}, layers: c.layers}
 	ec.call.Connecting(mg)
-	if err := c.layers.Connect(ctx, &ec.call); err != nil {
+	if err := ec.held(c.layers.Connect(ctx, &ec.call)); err != nil {
 		return nil, err
 	}
 	return ec, nil
@@ -80,27 +80,36 @@ type externalClient struct {
 func (c *externalClient) Observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
 	c.call.Managed = mg
 	o, err := c.layers.Observe(ctx, &c.call)
-	return o.ExternalObservation, err
+	return o.ExternalObservation, c.held(err)
 }
 
 // Create the external resource.
 func (c *externalClient) Create(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
 	c.call.Managed = mg
 	o, err := c.layers.Create(ctx, &c.call)
-	return o.ExternalCreation, err
+	return o.ExternalCreation, c.held(err)
 }
 
 // Update the external resource.
 func (c *externalClient) Update(ctx context.Context, mg resource.Managed) (upstream.ExternalUpdate, error) {
 	c.call.Managed = mg
-	return c.layers.Update(ctx, &c.call)
+	o, err := c.layers.Update(ctx, &c.call)
+	return o, c.held(err)
 }
 
 // Delete the external resource.
 func (c *externalClient) Delete(ctx context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
 	c.call.Managed = mg
 	o, err := c.layers.Delete(ctx, &c.call)
-	return o.ExternalDelete, err
+	return o.ExternalDelete, c.held(err)
+}
+
+// held returns the error of a call, and reconciles again when a Hold says so.
+func (c *externalClient) held(err error) error {
+	if h := layer.HoldOf(err); h != nil && h.After > 0 {
+		c.call.Requeue(seam.InsteadOfBackoff(h.After))
+	}
+	return err
 }
 
 // Disconnect from the provider.

@@ -149,12 +149,11 @@ func (p *phases) Connect(ctx context.Context, c *layer.Call) error {
 	if err != nil {
 		at := p.slot.In(c.Session)
 		at.failed(phaseConnectFailed, err)
-		var hold *layer.Hold
 
-		switch {
+		switch hold := layer.HoldOf(err); {
 		case seam.IsTerminating(err):
 			at.outcome = seam.Outcome{Reason: deletion.ReasonNamespaceTerminating, Message: deletion.MessageTerminating}
-		case errors.As(err, &hold):
+		case hold != nil:
 			at.outcome.Reason, at.outcome.Message = hold.Reason, cmp.Or(hold.Message, deletion.MessageCreateUnknown)
 		}
 	}
@@ -166,6 +165,9 @@ func (p *phases) Observe(ctx context.Context, c *layer.Call) (layer.Observation,
 	o, err := p.External.Observe(ctx, c)
 	if err == nil && !meta.WasDeleted(c.Managed) {
 		return o, nil
+	}
+	if hold := layer.HoldOf(err); hold != nil {
+		o.Reason, o.Message = hold.Reason, hold.Message
 	}
 	at := p.slot.In(c.Session)
 	at.observed = o.State == seam.Done && (err == nil || kerrors.IsConflict(err) &&
@@ -215,7 +217,7 @@ func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object
 	case kerrors.IsConflict(err):
 		// Upstream reconciles again without a report.
 		at.phase = phaseStart
-		if hold := (*layer.Hold)(nil); errors.As(err, &hold) {
+		if hold := layer.HoldOf(err); hold != nil {
 			at.outcome = seam.Outcome{Reason: hold.Reason, Message: hold.Message}
 		}
 	}

@@ -34,11 +34,10 @@ func newRunGuard(p layer.Parts, next layer.External) layer.Layer {
 				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					if run := g.run(seam.From(ctx), o); !run.Until.IsZero() {
 						seam.From(ctx).Requeue(seam.InsteadOfBackoff(deletion.BusyInterval))
-						return &layer.Hold{
+						return layer.Hold{
 							Reason:  deletion.ReasonWaitingForAsyncOperation,
 							Message: fmt.Sprintf(deletion.MessageOperationRuns, run),
-							Cause:   seam.Conflict(o, "an operation runs"),
-						}
+						}.Silently(o)
 					}
 					return next.RemoveFinalizer(ctx, o)
 				},

@@ -5,14 +5,12 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
@@ -23,21 +21,19 @@ const (
 	reasonFoundAfterAll     event.Reason = "FoundAfterAll"
 )
 
-// With keeps the finalizer of a managed resource that is being
-// deleted until its external resource was not found n times in a row, at least interval
-// apart, or was not found right after a Delete that succeeded. Until then, connection details
-// are not unpublished, and the Deleting condition has the reason ConfirmingAbsence.
+const messageAbsent = "The external resource is not found. It is observed again before the finalizer is removed."
+
+// With keeps the finalizer of a managed resource that is being deleted until its external resource was not found n
+// times in a row, at least interval apart, or was not found right after a Delete that succeeded. Until then, connection
+// details are not unpublished, and the Deleting condition has the reason ConfirmingAbsence.
 //
-// It is for external systems that sometimes return "not found" for an existing resource. The
-// count restarts if Observe finds the external resource or fails, if Delete fails, if the
-// external name changes, or if the provider restarts. A managed resource whose external
-// resource is orphaned (deletionPolicy Orphan, management policies without Delete) is not
-// observed, and is removed at once. A Delete that has only started an asynchronous operation
-// does not count as succeeded.
+// The count restarts if Observe finds the external resource or fails, if Delete is called, if the external name
+// changes, or if the provider restarts. A managed resource whose external resource is orphaned (deletionPolicy Orphan,
+// management policies without Delete) is not observed, and is removed at once. A Delete that has only started an
+// asynchronous operation does not count as succeeded.
 //
-// It costs n-1 more calls of Observe, and (n-1) times interval, for each managed
-// resource whose external resource was not deleted by this process. With
-// panics if n is less than 1, or interval is not positive.
+// It costs n-1 more calls of Observe, and (n-1) times interval, for each managed resource whose external resource was
+// not deleted by this process. With panics if n is less than 1, or interval is not positive.
 func With(n int, interval time.Duration) managed.ReconcilerOption {
 	if n < 1 {
 		panic(errors.Errorf(
@@ -47,52 +43,37 @@ func With(n int, interval time.Duration) managed.ReconcilerOption {
 	}
 	if interval <= 0 {
 		panic(errors.Errorf(
-			"confirm.With was given an interval of %s: pass the time between two observations, more than zero",
-			interval,
+			"confirm.With was given an interval of %s: pass the time between two observations, more than zero", interval,
 		))
 	}
 	return managed.With(layer.Option{Name: "confirm.With", Layers: []layer.Staged{{
 		Stage: layer.Doubt,
 		New: func(p layer.Parts, next layer.External) layer.Layer {
 			return layer.Layer{External: &confirmation{
-				External: next,
-				times:    n,
-				interval: interval,
-				log:      p.Log,
-				recorder: p.Recorder,
-				store:    p.Store,
+				External: next, times: n, interval: interval, recorder: p.Recorder, store: p.Store,
 			}}
 		},
 	}}})
 }
 
-// confirmation keeps a managed resource that is being deleted until the external resource
-// was not found often enough. Until then, Observe returns a conflict, which makes upstream
-// reconcile again. The count is in memory only: a restart only delays the deletion.
+// confirmation holds the reconcile until the external resource was not found often enough.
 type confirmation struct {
 	layer.External
 
 	times    int
 	interval time.Duration
-	log      logging.Logger
 	recorder event.Recorder
 
 	store  *store.Store
 	counts store.Key[count]
 }
 
-// A count counts how often in a row the external resource was not found.
+// A count counts how often in a row the external resource of that name was not found.
 type count struct {
+	name  string
 	times int
-
-	// last is when times was last incremented.
-	last time.Time
-
-	// name is the external name. The count restarts if it changes.
-	name string
+	last  time.Time // when times was last incremented
 }
-
-const messageAbsent = "The external resource is not found. It is observed again before the finalizer is removed."
 
 // Observe the external resource.
 func (e *confirmation) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
@@ -102,22 +83,24 @@ func (e *confirmation) Observe(ctx context.Context, c *layer.Call) (layer.Observ
 	case !meta.WasDeleted(c.Managed):
 		return o, err
 	case err != nil, o.ResourceExists:
-		e.reset(c, err == nil)
+		if err == nil && e.counts.Get(e.store, c.Managed).times > 0 {
+			e.recorder.Event(c.Managed, event.Warning(
+				reasonFoundAfterAll, errors.New("the external resource was not found before, and exists now"),
+			))
+		}
+		e.counts.Delete(e.store, c.Managed)
 		return o, err
 	case o.Deleted:
 		return o, nil
 	}
 
 	now, name, first := c.Now(), creation.Last(c.Managed).Name, false
-
 	n := e.counts.Update(e.store, c.Managed, func(n *count) {
 		if n.name != name {
 			*n = count{name: name}
 		}
-		if n.times == 0 || now.Sub(n.last) >= e.interval {
-			n.times++
-			n.last = now
-			first = n.times == 1
+		if first = n.times == 0; first || now.Sub(n.last) >= e.interval {
+			n.times, n.last = n.times+1, now
 		}
 	})
 
@@ -127,29 +110,13 @@ func (e *confirmation) Observe(ctx context.Context, c *layer.Call) (layer.Observ
 	if first {
 		e.recorder.Event(c.Managed, event.Normal(reasonConfirmingAbsence, messageAbsent))
 	}
-	c.Requeue(seam.InsteadOfBackoff(n.last.Add(e.interval).Sub(now)))
-	o.Reason, o.Message = deletion.ReasonConfirmingAbsence, messageAbsent
-	return o, seam.Conflict(c.Managed, "the absence of the external resource is yet to be confirmed")
+	return o, layer.Hold{
+		Reason: deletion.ReasonConfirmingAbsence, Message: messageAbsent, After: n.last.Add(e.interval).Sub(now),
+	}.Silently(c.Managed)
 }
 
 // Delete the external resource.
 func (e *confirmation) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	e.counts.Delete(e.store, c.Managed)
 	return e.External.Delete(ctx, c)
-}
-
-// reset the count, because the external resource was found or could not be observed.
-func (e *confirmation) reset(c *layer.Call, found bool) {
-	had := e.counts.Get(e.store, c.Managed)
-	e.counts.Delete(e.store, c.Managed)
-
-	if found && had.times > 0 {
-		e.log.Info("An external resource that was not found exists", "uid", c.Managed.GetUID(), "times", had.times)
-		e.recorder.Event(
-			c.Managed,
-			event.Warning(
-				reasonFoundAfterAll, errors.New("the external resource was not found before, and exists now"),
-			),
-		)
-	}
 }
