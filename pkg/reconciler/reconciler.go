@@ -192,10 +192,11 @@ func New(
 		))
 	}
 
-	objects := seam.NewKind(of, c.Scheme())
-	if err := objects.ConditionsError(); err != nil {
+	conditions, err := newConditionsKind(of, c.Scheme())
+	if err != nil {
 		panic(errors.Wrapf(err, "cannot create a reconciler of %s", of))
 	}
+	objects := seam.NewKind(of, c.Scheme()).WithConditions(conditions.of)
 	r := &Reconciler{deletion: &deletionReporter{
 		kind:      of,
 		objects:   objects,

@@ -344,17 +344,17 @@ func TestNewRefuses(t *testing.T) {
 		},
 		"Text": {
 			reason: "A string can't hold a condition.",
-			part:   "[]string, which can't hold a condition",
+			part:   "can't hold a condition",
 			fn:     newFor(newOrdinary(in[[]string]{})),
 		},
 		"Map": {
 			reason: "A map isn't a list of conditions.",
-			part:   "map[string]v1.Condition, which can't hold a condition",
+			part:   "can't hold a condition",
 			fn:     newFor(newOrdinary(in[map[string]metav1.Condition]{})),
 		},
 		"Part": {
 			reason: "A condition needs a message.",
-			part:   "which can't hold a condition",
+			part:   "can't hold a condition",
 			fn:     newFor(newOrdinary(in[[]part]{})),
 		},
 		"NilOption": {

@@ -180,7 +180,7 @@ func PendingAnnotations(overwrote func(o client.Object, key, theirs, ours string
 
 		// Another writer may have written since. A stale o proves nothing, and the
 		// patch will meet a conflict.
-		if s.exact {
+		if s.known {
 			left, err = left.Left(o, Observed, ow)
 		}
 

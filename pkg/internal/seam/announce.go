@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -169,12 +167,12 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 	}
 	want := clone(s.base)
 	s.SetConditions(want, cs...)
-	return s.patchStatus(ctx, want)
+	return s.storeStatus(ctx, want)
 }
 
-// patchStatus stores the status of want. It returns the object as the API server then has it,
+// storeStatus stores the status of want. It returns the object as the API server then has it,
 // or nil if there was nothing to write.
-func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.Object, error) {
+func (s *Session) storeStatus(ctx context.Context, want client.Object) (client.Object, error) {
 	diff, err := client.MergeFrom(s.base).Data(want)
 	if err != nil {
 		return nil, err
@@ -194,53 +192,24 @@ func (s *Session) patchStatus(ctx context.Context, want client.Object) (client.O
 	err = s.client.Status().Patch(ctx, o, p)
 	if kerrors.IsForbidden(err) {
 		// Upstream needs no permission to patch status, so the provider may not have it.
-		o, err = s.updateStatus(ctx, want)
+		o, err = s.storeWholeStatus(ctx, want)
 	}
 	if Permanent(err) {
 		s.refusedConditions()
 	}
-	s.noteUncertainStatus(s.base, err)
+	s.noteFailure(err)
 	return o, err
 }
 
-// updateStatus does the same as patchStatus with a write of the whole object. It reads the object
+// storeWholeStatus does the same as storeStatus with a write of the whole object. It reads the object
 // first, because base may not be complete.
-func (s *Session) updateStatus(ctx context.Context, want client.Object) (client.Object, error) {
+func (s *Session) storeWholeStatus(ctx context.Context, want client.Object) (client.Object, error) {
 	o, err := unchangedState(ctx, s.options.Live, s.base)
 	if err != nil {
 		return nil, err
 	}
 	s.kind.moveStatus(o, want)
 	return o, s.client.Status().Update(ctx, o)
-}
-
-// withoutPatches returns a list of conditions in which the conditions of the patches are replaced by
-// the ones that server has, or left out if server is nil.
-func (s *Session) withoutPatches(list reflect.Value, server client.Object) reflect.Value {
-	if !list.IsValid() {
-		return list
-	}
-	stored, out := reflect.MakeSlice(list.Type(), 0, 0), reflect.MakeSlice(list.Type(), 0, list.Len())
-	if server != nil {
-		if l := s.kind.conditionsOf(server); l.IsValid() && l.Type() == list.Type() {
-			stored = l
-		}
-	}
-
-	for i := range list.Len() {
-		c := list.Index(i)
-		t := conditionType(c)
-		if !slices.ContainsFunc(s.patches, func(p Patch) bool { return slices.Contains(p.Conditions, t) }) {
-			out = reflect.Append(out, c)
-			continue
-		}
-		for j := range stored.Len() {
-			if conditionType(stored.Index(j)) == t {
-				out = reflect.Append(out, stored.Index(j))
-			}
-		}
-	}
-	return out
 }
 
 // Stamp formats a time for a message. An elapsed time would change in each reconcile.

@@ -16,8 +16,7 @@ import (
 //   - status in memory survives an Update, whose answer has the stored status;
 //   - a status write includes the conditions of the patches, and is skipped if it would
 //     change nothing. If the API server refuses it, it is retried without them;
-//   - with BoundContested, a write that only changes contested fields back is postponed
-//     once another writer has changed them back several times.
+//   - a patch may postpone a write that is not of status.
 //
 // All other requests go to the client below unchanged. A Client is safe for concurrent use
 // if the client below is, also within one reconcile: requests for the reconciled object run
@@ -53,51 +52,91 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	if s.base == nil || s.unopened {
 		return s.open(ctx, o)
 	}
-	written := s.histories.get(o).version
-	switch {
-	case o.GetUID() != s.base.GetUID():
-	case OlderThan(o.GetResourceVersion(), written) && OlderThan(s.base.GetResourceVersion(), written):
-		// The reconcile has written the object in another form, or applied it.
-		s.partial = true
-		fallthrough
-	case OlderThan(o.GetResourceVersion(), s.base.GetResourceVersion()):
-		if err := s.complete(ctx); err != nil {
+	if o.GetUID() != s.base.GetUID() {
+		return nil
+	}
+	version := o.GetResourceVersion()
+	if !OlderThan(version, s.base.GetResourceVersion()) && s.histories.get(o).fresh(version) {
+		if version != s.base.GetResourceVersion() {
+			s.setBase(clone(o), false)
+		}
+		return nil
+	}
+	if !s.known {
+		if err := s.reread(ctx); err != nil {
 			return err
 		}
-		move(o, clone(s.base))
-	case o.GetResourceVersion() != s.base.GetResourceVersion():
-		s.setBase(clone(o), false)
 	}
+	move(o, clone(s.base))
 	return nil
 }
 
 // Update writes an object without its status.
 func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	s := From(ctx)
+	return From(ctx).write(ctx, o, updateObject, func() error { return c.Client.Update(ctx, o, opts...) })
+}
+
+// Patch patches an object.
+func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	return From(ctx).write(ctx, o, patchObject, func() error { return c.Client.Patch(ctx, o, p, opts...) })
+}
+
+// Apply applies a configuration, of this object perhaps.
+func (c *Client) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	return From(ctx).passThrough(ctx, nil, func() error { return c.Client.Apply(ctx, ac, opts...) })
+}
+
+// A writeKind is a kind of request that writes an object.
+type writeKind int
+
+const (
+	updateObject writeKind = iota
+	patchObject
+	updateStatus
+	updateStatusAlways // also if nothing changes
+	patchStatus
+	patchConditions // with conditions in memory
+	writeOther      // of something else than the object
+)
+
+// write makes a request that writes o. It is changed if o is the object of this session.
+func (s *Session) write(ctx context.Context, o client.Object, kind writeKind, request func() error) error {
 	if !s.named(o) {
-		return c.Client.Update(ctx, o, opts...)
+		return request()
 	}
 	if err := s.acquire(ctx); err != nil {
 		return err
 	}
 	defer s.release(ctx)
+	ctx = s.acquired(ctx)
 
-	if !s.Tracks(o) || o.GetResourceVersion() == "" {
-		return s.passThrough(o, func() error { return c.Client.Update(ctx, o, opts...) })
+	switch {
+	case !s.Tracks(o), kind == writeOther, kind == updateObject && o.GetResourceVersion() == "":
+		return s.passThrough(ctx, o, request)
+	case kind == updateObject:
+		return s.update(ctx, o, request)
+	case kind == patchObject:
+		return s.patch(ctx, o, request)
+	case kind == updateStatus, kind == updateStatusAlways:
+		return s.updateStatus(ctx, o, kind == updateStatusAlways, request)
+	default:
+		return s.patchStatus(ctx, o, kind == patchConditions, request)
 	}
+}
 
+// update writes the object of this session without its status.
+func (s *Session) update(ctx context.Context, o client.Object, request func() error) error {
 	for _, p := range slices.Backward(s.patches) {
 		if p.Write != nil {
-			p.Write(s.acquired(ctx), s, o)
+			p.Write(ctx, s, o)
 		}
 	}
-
-	was, postponed := s.boundContested(s.acquired(ctx), o)
+	stored, postponed := s.bound(ctx, o)
 	if postponed {
 		return nil
 	}
-	kept, before := s.kind.keepStatus(o), o.GetResourceVersion()
-	if err := c.Client.Update(ctx, o, opts...); err != nil {
+	kept, before, known := s.kind.keepStatus(o), o.GetResourceVersion(), s.Knows(o)
+	if err := request(); err != nil {
 		return err
 	}
 	if o.GetResourceVersion() == before {
@@ -108,66 +147,54 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 
 	// With the status subresource, an update stores no status: the API server still has the status
 	// of base. Without it, the update has stored the status in memory. The client decodes the answer
-	// into the object in memory, so only an answer with the status of base is certain. After
-	// another one, a stale read in this reconcile is replaced by a read from the API server.
+	// into the object in memory, so only an answer with the status of base is certain.
 	server := clone(o)
-	exact := s.exact && before == s.base.GetResourceVersion()
-	if exact {
-		exact = s.kind.statusEqual(server, s.base)
+	if known {
+		known = s.kind.statusEqual(server, s.base)
 		s.kind.moveStatus(server, clone(s.base))
 	}
 	s.kind.moveStatus(o, kept)
-	s.noteWrite(server, exact)
-	s.partial = !exact
+	s.noteWrite(server, known)
 	s.histories.stored(server)
 	s.nothingToStore(server)
-	s.wroteFields(was, server)
+	stored(server)
 	return nil
 }
 
-// Patch patches an object.
-func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	s := From(ctx)
-	if !s.named(o) {
-		return c.Client.Patch(ctx, o, p, opts...)
-	}
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer s.release(ctx)
-
-	if !s.Tracks(o) {
-		return s.passThrough(o, func() error { return c.Client.Patch(ctx, o, p, opts...) })
-	}
-
-	was, postponed := s.boundContested(s.acquired(ctx), o)
+// patch writes the object of this session with a patch.
+func (s *Session) patch(ctx context.Context, o client.Object, request func() error) error {
+	stored, postponed := s.bound(ctx, o)
 	if postponed {
 		return nil
 	}
-	if err := c.Client.Patch(ctx, o, p, opts...); err != nil {
+	if err := request(); err != nil {
 		return err
 	}
-	s.wroteFields(was, o)
+	stored(o)
 	s.NoteDirectWrite(o)
 	return nil
 }
 
-// Apply applies a configuration.
-func (c *Client) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	s := From(ctx)
-	if !s.applies(ac) {
-		return c.Client.Apply(ctx, ac, opts...)
+// bound asks the patches whether a write of o is postponed. stored tells them the answer.
+func (s *Session) bound(ctx context.Context, o client.Object) (stored func(server client.Object), postponed bool) {
+	var all []func(server client.Object)
+	for _, p := range s.patches {
+		if p.Bound == nil {
+			continue
+		}
+		fn, later := p.Bound(ctx, s, o)
+		if later {
+			return nil, true
+		}
+		if fn != nil {
+			all = append(all, fn)
+		}
 	}
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer s.release(ctx)
-
-	if err := c.Client.Apply(ctx, ac, opts...); err != nil {
-		return err
-	}
-	s.applied(ac)
-	return nil
+	return func(server client.Object) {
+		for _, fn := range all {
+			fn(server)
+		}
+	}, false
 }
 
 // Status returns a writer for status.

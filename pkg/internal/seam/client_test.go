@@ -433,7 +433,7 @@ func TestEverythingElsePasses(t *testing.T) {
 		o.SetLabels(map[string]string{"a": "b"})
 		must(t, "Update", c.Update(ctx, o))
 		wants(t, "It has the API server's answer.", "ID", "", o.Status.AtProvider.ID)
-		wants(t, "They say nothing of b.", "exact", true, From(ctx).exact)
+		wants(t, "They say nothing of b.", "exact", true, From(ctx).known)
 		return nil
 	})))
 

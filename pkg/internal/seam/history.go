@@ -5,14 +5,13 @@ import (
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 )
 
-// A history has the newest write of this process to one object, and its writes to conditions and
-// fields that another writer may change back.
+// A history has the newest write of this process to one object, and its writes to conditions
+// that another writer may replace.
 type history struct {
 	// version is the newest resourceVersion that a write of this process led to.
 	version string
@@ -26,10 +25,6 @@ type history struct {
 
 	// failures counts the reconciles in a row that could not store the deletion status.
 	failures int
-
-	// contests are the histories of the fields that the inner reconciler has written, by
-	// path.
-	contests map[string]contest
 
 	// restorations are of conditions that another writer may replace.
 	restorations restorations
@@ -129,29 +124,4 @@ func (r *restoration) isOwn(hash uint64) bool {
 		return r.own[0] == 0
 	}
 	return slices.Contains(r.own[:], hash)
-}
-
-// A contest is the history of one field.
-type contest struct {
-	// value is a hash of the value that was written last, at a time.
-	value   uint64
-	written time.Time
-
-	// rounds counts the writes that replaced another writer's change of value.
-	rounds int
-
-	// ours identifies the inner reconciler's own field manager.
-	ours fieldManager
-
-	// tried is when the inner reconciler last wrote the field, or was to write it.
-	tried time.Time
-
-	// reported is true once the field counts as contested. other is the other writer then.
-	reported bool
-	other    string
-}
-
-type fieldManager struct {
-	name      string
-	operation metav1.ManagedFieldsOperationType
 }

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,11 +21,11 @@ type Kind struct {
 	// there is none.
 	status []int
 
-	// conditioned is whether the Go type has conditions, and conditionsErr why
-	// those that it has can't be used.
-	conditioned   bool
-	conditionsErr error
+	conditions Conditions
 }
+
+// Conditions returns the conditions of an object of the kind, or false if it cannot have any.
+type Conditions func(o client.Object) (resource.Conditioned, bool)
 
 // NewKind returns the Kind of gvk. If the scheme knows a Go type for it,
 // objects of that type are recognised; unstructured objects of the kind always
@@ -36,8 +38,37 @@ func NewKind(gvk schema.GroupVersionKind, s *runtime.Scheme) Kind {
 	}
 	k.goType = reflect.TypeOf(o)
 	k.status = statusIn(k.goType.Elem())
-	k.conditioned, k.conditionsErr = supportsConditions(k.goType)
 	return k
+}
+
+// WithConditions returns the kind with another way to the conditions of its objects. By default these have to be
+// resource.Conditioned.
+func (k Kind) WithConditions(c Conditions) Kind {
+	k.conditions = c
+	return k
+}
+
+// Conditioned returns the conditions of o, which is of this kind, or false if it cannot have any.
+func (k Kind) Conditioned(o client.Object) (resource.Conditioned, bool) {
+	if k.conditions != nil {
+		return k.conditions(o)
+	}
+	c, ok := o.(resource.Conditioned)
+	return c, ok
+}
+
+// ConditionOf returns the condition of that type of o, which is of this kind, or the
+// zero condition if o has no conditions.
+func (k Kind) ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
+	if c, ok := k.Conditioned(o); ok {
+		return c.GetCondition(t)
+	}
+	return xpv2.Condition{}
+}
+
+// ConditionOf returns the condition of that type of o, or the zero condition if o is no resource.Conditioned.
+func ConditionOf(o client.Object, t xpv2.ConditionType) xpv2.Condition {
+	return Kind{}.ConditionOf(o, t)
 }
 
 // statusIn returns the index of the field that is the status of a struct, also if that is

@@ -22,6 +22,10 @@ type Patch struct {
 	// reconciler.
 	Write func(ctx context.Context, s *Session, o client.Object)
 
+	// Bound is called with the object before it is updated or patched, but for its status. It may postpone the
+	// write, which then succeeds without a request. stored, unless nil, is called with the answer.
+	Bound func(ctx context.Context, s *Session, o client.Object) (stored func(server client.Object), postponed bool)
+
 	// Status is called with the object before its status is written. It may set
 	// conditions, and nothing else.
 	Status func(ctx context.Context, s *Session, o client.Object)
@@ -69,9 +73,6 @@ type Options struct {
 	// WriteUnchangedStatus makes every status write, also those that change
 	// nothing.
 	WriteUnchangedStatus bool
-
-	// BoundContested bounds writes of fields that another writer changes back each time.
-	BoundContested bool
 
 	// Store keeps values about objects between reconciles. A new one, if nil.
 	Store *store.Store

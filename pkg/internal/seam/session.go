@@ -2,15 +2,12 @@ package seam
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
 	"time"
 
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,20 +28,14 @@ type Session struct {
 	histories *histories
 	patches   []Patch
 
-	// newlyContested are the paths of the fields that are contested since this reconcile.
-	newlyContested []string
-
 	// base is the newest state of the object that the API server is known to have had.
 	// Nothing else shares its memory.
 	base client.Object
 
-	// partial is true after a write past the client seam: base has only the part of the
-	// answer that NoteDirectWrite takes over. Everything else in base is older than that write.
-	partial bool
-
-	// exact is true while base is the complete object at its resource version, which is not
-	// older than the last write of this process.
-	exact bool
+	// known is true while base is the complete object at its resource version, which is not
+	// older than the last write of this process. After a write past the client seam or in another form, and after one
+	// without an answer, it is false.
+	known bool
 
 	// storedAnnotations are the annotations at the time of Connect, and those stored since.
 	// It is never nil once the object was read.
@@ -165,6 +156,11 @@ func (s *Session) StatusRefused() bool { return s.statusRefused }
 // would fail, too.
 func (s *Session) Unannounced() bool { return s.unannounced }
 
+// Knows reports whether Base is known to be what the API server has at the resource version of o.
+func (s *Session) Knows(o client.Object) bool {
+	return s.Tracks(o) && s.known && o.GetResourceVersion() == s.base.GetResourceVersion()
+}
+
 // noteGone notes that the object no longer exists. A cache may still have it, so the store
 // keeps its values until a read does not find the object.
 func (s *Session) noteGone() {
@@ -200,18 +196,13 @@ func (s *Session) Requeue(r Requeue) {
 }
 
 // setBase makes o the newest known state. The caller must not use o afterwards.
-func (s *Session) setBase(o client.Object, exact bool) {
-	s.base = o
-	s.exact = exact
-	s.partial = false
-}
+func (s *Session) setBase(o client.Object, known bool) { s.base, s.known = o, known }
 
 // open starts the session with o as it was first read.
 func (s *Session) open(ctx context.Context, o client.Object) error {
 	s.histories.store.Claim(o)
 	s.setBase(clone(o), s.histories.get(o).fresh(o.GetResourceVersion()))
 	s.nothingToStore(s.base)
-	s.forgetContests()
 
 	ctx = s.acquired(ctx)
 	for _, p := range s.patches {
@@ -280,7 +271,6 @@ func (s *Session) NoteDirectWrite(o client.Object) {
 	is.SetDeletionGracePeriodSeconds(o.GetDeletionGracePeriodSeconds())
 	s.kind.moveStatus(is, clone(o))
 	s.noteWrite(is, false)
-	s.partial = true
 }
 
 // NoteRead notes that a live read returned o.
@@ -298,59 +288,42 @@ func (s *Session) noteWrite(o client.Object, whole bool) {
 	s.setBase(o, whole && s.histories.get(o).fresh(o.GetResourceVersion()))
 }
 
-// noteOtherWrite notes a write that the client seam did not change. It may be a write of the
-// session's object in another form.
-func (s *Session) noteOtherWrite(o client.Object) {
-	if s == nil || s.base == nil || o.GetUID() == "" || o.GetUID() != s.base.GetUID() ||
-		o.GetResourceVersion() == s.base.GetResourceVersion() {
-		return
+// doubt notes that base may lack a write of this process. So the next status write is made, also if it seems to change
+// nothing, and a read that is not newer than base is repeated on the API server.
+func (s *Session) doubt() {
+	if s.base != nil {
+		s.known = false
+		s.histories.doubted(s.base)
 	}
-	s.exact = false
-	s.histories.noteWrite(o)
 }
 
-// passThrough makes a write of o that the client seam does not change.
-func (s *Session) passThrough(o client.Object, write func() error) error {
+// passThrough makes a write that the client seam does not change. o is the object that it has the answer of, or nil.
+func (s *Session) passThrough(ctx context.Context, o client.Object, write func() error) error {
+	if s == nil {
+		return write()
+	}
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release(ctx)
+
 	err := write()
-	if err == nil {
-		s.noteOtherWrite(o)
+	switch {
+	case o == nil, s.base == nil, o.GetUID() == "":
+		s.doubt()
+	case o.GetUID() == s.base.GetUID():
+		if s.doubt(); err == nil {
+			s.histories.noteWrite(o)
+		}
 	}
 	return err
 }
 
-// applies reports whether a configuration may be for the object of this session.
-func (s *Session) applies(ac runtime.ApplyConfiguration) bool {
-	if s == nil {
-		return false
+// noteFailure notes that a write of status has failed. Unless the API server has refused it, it may have been done.
+func (s *Session) noteFailure(err error) {
+	if err != nil && !kerrors.IsConflict(err) && !kerrors.IsTooManyRequests(err) && !Permanent(err) {
+		s.doubt()
 	}
-	o, err := metadataOf(ac)
-	return err == nil && s.named(o)
-}
-
-// applied notes that a configuration was applied. It has the API server's answer.
-func (s *Session) applied(ac runtime.ApplyConfiguration) {
-	if o, err := metadataOf(ac); err == nil {
-		s.noteOtherWrite(o)
-	}
-}
-
-func metadataOf(ac runtime.ApplyConfiguration) (*metav1.PartialObjectMetadata, error) {
-	o := &metav1.PartialObjectMetadata{}
-	data, err := json.Marshal(ac)
-	if err != nil {
-		return nil, err
-	}
-	return o, json.Unmarshal(data, o)
-}
-
-// noteUncertainStatus notes a failed write of status. Unless the API server has refused it, it may have
-// been stored: the status in base, and in the next cached read, may be stale.
-func (s *Session) noteUncertainStatus(o client.Object, err error) {
-	if err == nil || kerrors.IsConflict(err) || kerrors.IsTooManyRequests(err) || Permanent(err) {
-		return
-	}
-	s.exact = false
-	s.histories.doubted(o)
 }
 
 // KeepStatus calls fn, which may write o past the client seam, and keeps the status in
@@ -388,7 +361,7 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 			s.kind.moveStatus(o, kept)
 		}
 
-		s.noteWrite(server, s.exact)
+		s.noteWrite(server, s.known)
 	default:
 		s.NoteDirectWrite(o)
 		s.Requeue(WithBackoff())
@@ -453,11 +426,8 @@ func (s *Session) live(ctx context.Context) (client.Object, error) {
 	return liveState(ctx, s.options.Live, s.base)
 }
 
-// complete reads base again from the API server itself if it is only partly known.
-func (s *Session) complete(ctx context.Context) error {
-	if !s.partial {
-		return nil
-	}
+// reread makes the state on the API server itself the newest known one.
+func (s *Session) reread(ctx context.Context) error {
 	live, err := s.live(ctx)
 	if err != nil {
 		return err
@@ -477,7 +447,7 @@ func (s *Session) complete(ctx context.Context) error {
 // The API server would refuse a write of status with the old version. Call it only when no
 // decision follows: upstream has decided from the old state.
 func (s *Session) Rebase(o, read client.Object) bool {
-	if !s.Tracks(o) || s.gone || s.partial || o.GetResourceVersion() == s.base.GetResourceVersion() {
+	if !s.Tracks(o) || s.gone || !s.known || o.GetResourceVersion() == s.base.GetResourceVersion() {
 		return false
 	}
 	kept := clone(o)
@@ -494,5 +464,5 @@ func (s *Session) Rebase(o, read client.Object) bool {
 // resource version.
 func (s *Session) Refresh(o client.Object) {
 	move(o, clone(s.base))
-	s.exact = s.histories.get(s.base).fresh(s.base.GetResourceVersion())
+	s.known = s.histories.get(s.base).fresh(s.base.GetResourceVersion())
 }

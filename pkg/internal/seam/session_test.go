@@ -219,7 +219,7 @@ func TestKeepStatus(t *testing.T) {
 			got := want{
 				Status:  o.Status.AtProvider.ID,
 				Version: o.ResourceVersion, Label: o.Labels["l"], Base: base.Status.AtProvider.ID,
-				Exact:   s.exact,
+				Exact:   s.known,
 				Requeue: s.requeue.decide(reconcile.Result{}).Requeue, //nolint:staticcheck // A requeue with backoff.
 			}
 			wants(t, tc.reason, "KeepStatus(...)", tc.want, got)
@@ -255,9 +255,9 @@ func TestDoubt(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := sessionOf(bucket())
-			s.noteUncertainStatus(bucket(), tc.err)
+			s.noteFailure(tc.err)
 			wants(t, tc.reason, "exact, next read of the same version is fresh", []bool{!tc.want, !tc.want}, []bool{
-				s.exact, s.histories.get(bucket()).fresh("7"),
+				s.known, s.histories.get(bucket()).fresh("7"),
 			})
 		})
 	}
@@ -268,7 +268,7 @@ func TestDoubt(t *testing.T) {
 			NewClient(a.Client()).Status().Patch(
 				context.WithValue(t.Context(), sessionKey{}, s), bucket(), statusPatch(),
 			) != nil,
-			s.exact,
+			s.known,
 		})
 }
 
@@ -321,10 +321,10 @@ func TestUpdate_NotExact(t *testing.T) {
 	must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
 		b := newBucket()
 		read(ctx, t, c, b)
-		From(ctx).exact = false
+		From(ctx).known = false
 		b.SetLabels(map[string]string{"l": "v"})
 		err := c.Update(ctx, b)
-		exact = From(ctx).exact
+		exact = From(ctx).known
 		return err
 	})))
 	wants(t, "The API server's status should stay unknown.", "exact", false, exact)
@@ -455,7 +455,7 @@ func TestRefresh(t *testing.T) {
 		s.histories.noteWrite(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = "9" }))
 		s.setBase(bucket(func(b *v1alpha1.Bucket) { b.ResourceVersion = version }), false)
 		s.Refresh(b)
-		wants(t, "", "version, exact", []any{version, exact}, []any{b.GetResourceVersion(), s.exact})
+		wants(t, "", "version, exact", []any{version, exact}, []any{b.GetResourceVersion(), s.known})
 	}
 }
 

@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"reflect"
+	"slices"
 
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,81 +28,62 @@ type statusClient struct {
 
 // Update writes the status of an object, unless that would change nothing.
 func (w *statusWriter) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	s := From(ctx)
-	if !s.named(o) {
-		return w.SubResourceWriter.Update(ctx, o, opts...)
-	}
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer s.release(ctx)
-
-	if !s.Tracks(o) || redirected(opts) {
-		return s.passThrough(o, func() error { return w.SubResourceWriter.Update(ctx, o, opts...) })
-	}
-
-	written, exact := false, o.GetResourceVersion() == s.base.GetResourceVersion()
-	err := s.writeStatus(ctx, o, func() error {
-		if written = len(opts) > 0 || !s.statusUnchanged(o); !written {
-			return nil
+	kind := updateStatus
+	if len(opts) > 0 {
+		so := client.SubResourceUpdateOptions{}
+		so.ApplyOptions(opts)
+		if kind = updateStatusAlways; so.SubResourceBody != nil || len(so.DryRun) > 0 {
+			kind = writeOther
 		}
-		return w.SubResourceWriter.Update(ctx, o, opts...)
-	})
-	if err != nil || !written {
+	}
+	return From(ctx).write(ctx, o, kind, func() error { return w.SubResourceWriter.Update(ctx, o, opts...) })
+}
+
+// updateStatus writes the status of the object of this session.
+func (s *Session) updateStatus(ctx context.Context, o client.Object, always bool, request func() error) error {
+	current := o.GetResourceVersion() == s.base.GetResourceVersion()
+	if sent, err := s.writeStatus(ctx, o, always, request); err != nil || !sent {
 		return err
 	}
-	if !exact {
+	if !current {
 		s.NoteDirectWrite(o)
 		return nil
 	}
 
 	// Only status was written. Other changes of o are in memory only.
-	server, partial := clone(s.base), s.partial
+	server := clone(s.base)
 	server.SetResourceVersion(o.GetResourceVersion())
 	s.kind.moveStatus(server, clone(o))
-	s.noteWrite(server, true)
-	s.partial = partial
+	s.noteWrite(server, s.known)
 	return nil
 }
 
-// redirected reports whether an update with these options does not store the object itself.
-func redirected(opts []client.SubResourceUpdateOption) bool {
-	if len(opts) == 0 {
-		return false
-	}
-	o := client.SubResourceUpdateOptions{}
-	o.ApplyOptions(opts)
-	return o.SubResourceBody != nil || len(o.DryRun) > 0
-}
-
 // writeStatus makes a status write of the inner reconciler with the conditions that the
-// patches add to o. If the API server refuses it, write is called again: first with the
-// stored conditions of the patches, then without them. A report must not keep the inner
-// reconciler from writing its status.
-func (s *Session) writeStatus(ctx context.Context, o client.Object, write func() error) error {
+// patches add to o. If the API server refuses it, the request is made again: first with the status
+// of the inner reconciler, then also without stored conditions of the patches. A report must not keep the inner
+// reconciler from writing its status. Unless always is set, no request is sent that would change nothing.
+func (s *Session) writeStatus(
+	ctx context.Context, o client.Object, always bool, request func() error,
+) (sent bool, err error) {
 	// A copy is needed only if the inner reconciler has changed the status.
-	var inner reflect.Value
+	inner := s.base
 	if !s.statusUnchanged(o) {
-		inner = s.kind.conditionsOf(o)
+		inner = asStored(o, nil)
 	}
 	s.statusWritten, s.statusRefused = true, false
-	acquired := s.acquired(ctx)
 	for _, p := range s.patches {
 		if p.Status != nil {
-			p.Status(acquired, s, o)
+			p.Status(ctx, s, o)
 		}
 	}
 
-	refused := write()
-	err := refused
-	if mayRefuse(err) && !inner.IsValid() {
-		inner = s.kind.conditionsOf(s.base)
+	if !always && s.statusUnchanged(o) {
+		return false, nil
 	}
-	for _, server := range []client.Object{s.base, nil} {
-		if mayRefuse(err) && s.kind.setConditions(o, s.withoutPatches(inner, server)) {
-			s.noteUncertainStatus(s.base, err)
-			err = write()
-		}
+	refused := request()
+	err = refused
+	if mayRefuse(err) && inner != nil {
+		err = s.writePlain(o, inner, err, always, request)
 	}
 
 	switch {
@@ -110,7 +92,56 @@ func (s *Session) writeStatus(ctx context.Context, o client.Object, write func()
 	case refused != nil:
 		s.refused(ctx, o, refused)
 	}
+	return true, err
+}
+
+// writePlain repeats a request that was refused with the status of inner, and then without conditions of the patches.
+func (s *Session) writePlain(o, inner client.Object, err error, always bool, request func() error) error {
+	for _, keep := range []func(t xpv2.ConditionType) bool{nil, s.isForeign} {
+		plain := asStored(inner, keep)
+		if !mayRefuse(err) || plain == nil || s.kind.statusEqual(o, plain) {
+			continue
+		}
+		s.kind.moveStatus(o, plain)
+		s.noteFailure(err)
+		if err = nil; always || !s.statusUnchanged(o) {
+			err = request()
+		}
+	}
 	return err
+}
+
+// isForeign reports whether no patch owns the conditions of a type.
+func (s *Session) isForeign(t xpv2.ConditionType) bool {
+	return !slices.ContainsFunc(s.patches, func(p Patch) bool { return slices.Contains(p.Conditions, t) })
+}
+
+// asStored returns a copy of o with the conditions to keep, all by default, as JSON has it: an unstructured object may
+// have Go values that can't be copied. It returns nil if o can't be stored.
+func asStored(o client.Object, keep func(t xpv2.ConditionType) bool) client.Object {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return nil
+	}
+	v, _ := decoded(data)
+	content, _ := v.(map[string]any)
+	status, _ := content["status"].(map[string]any)
+	if list, ok := status["conditions"].([]any); ok && keep != nil {
+		status["conditions"] = slices.DeleteFunc(list, func(v any) bool {
+			c, _ := v.(map[string]any)
+			t, _ := c["type"].(string)
+			return !keep(xpv2.ConditionType(t))
+		})
+	}
+	c := Empty(o)
+	if u, ok := c.(runtime.Unstructured); ok {
+		u.SetUnstructuredContent(content)
+		return c
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, c); err != nil {
+		return nil
+	}
+	return c
 }
 
 // refused tells the patches that a status write was made without their conditions.
@@ -133,7 +164,7 @@ func (s *Session) noteFailedStatus(err error) {
 		s.Requeue(WithBackoff())
 	}
 	s.statusRefused = IsRefused(err)
-	s.noteUncertainStatus(s.base, err)
+	s.noteFailure(err)
 }
 
 // Patch patches the status of an object. A patch that is computed from conditions in memory
@@ -142,77 +173,37 @@ func (s *Session) noteFailedStatus(err error) {
 func (w *statusWriter) Patch(
 	ctx context.Context, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption,
 ) error {
-	s := From(ctx)
-	if !s.named(o) {
-		return w.SubResourceWriter.Patch(ctx, o, p, opts...)
-	}
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer s.release(ctx)
-
-	if !s.Tracks(o) {
-		return s.passThrough(o, func() error { return w.SubResourceWriter.Patch(ctx, o, p, opts...) })
-	}
-
 	so := client.SubResourcePatchOptions{}
 	so.ApplyOptions(opts)
-	write := func() error { return w.SubResourceWriter.Patch(ctx, o, p, opts...) }
+	kind := patchStatus
+	switch s := From(ctx); {
+	case so.SubResourceBody != nil || len(so.DryRun) > 0:
+		kind = writeOther
+	case s.named(o) && patchesConditions(o, p):
+		kind = patchConditions
+	}
+	return From(ctx).write(ctx, o, kind, func() error { return w.SubResourceWriter.Patch(ctx, o, p, opts...) })
+}
 
-	if so.SubResourceBody == nil && len(so.DryRun) == 0 && patchesConditions(o, p) {
-		if err := s.writeStatus(ctx, o, write); err != nil {
+// patchStatus patches the status of the object of this session.
+func (s *Session) patchStatus(ctx context.Context, o client.Object, conditions bool, request func() error) error {
+	if conditions {
+		if _, err := s.writeStatus(ctx, o, true, request); err != nil {
 			return err
 		}
-	} else if err := write(); err != nil {
+	} else if err := request(); err != nil {
 		s.noteFailedStatus(err)
 		return err
 	}
-
 	s.NoteDirectWrite(o)
 	return nil
 }
 
-// Apply applies a configuration of status.
+// Apply applies a configuration of status, of this object perhaps.
 func (w *statusWriter) Apply(
 	ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
 ) error {
-	s := From(ctx)
-	if !s.applies(ac) {
-		return w.SubResourceWriter.Apply(ctx, ac, opts...)
-	}
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer s.release(ctx)
-
-	err := w.SubResourceWriter.Apply(ctx, ac, opts...)
-	if refused := err; mayRefuse(err) && s.withdraw(ctx) {
-		if err = w.SubResourceWriter.Apply(ctx, ac, opts...); err == nil {
-			s.refused(ctx, s.base, refused)
-		}
-	}
-
-	if err == nil {
-		s.applied(ac)
-	}
-	return err
-}
-
-// withdraw removes the conditions of the patches from the API server, and reports whether it
-// did. An apply keeps the fields of other writers, so the API server may refuse it because
-// of these conditions.
-func (s *Session) withdraw(ctx context.Context) bool {
-	if s.base == nil {
-		return false
-	}
-	want := clone(s.base)
-	s.kind.setConditions(want, s.withoutPatches(s.kind.conditionsOf(want), nil))
-	server, err := s.patchStatus(ctx, want)
-	if err != nil || server == nil {
-		return false
-	}
-	s.noteWrite(server, true)
-	return true
+	return From(ctx).passThrough(ctx, nil, func() error { return w.SubResourceWriter.Apply(ctx, ac, opts...) })
 }
 
 // patchesConditions reports whether p sets conditions from memory. A patch that does not must
@@ -242,7 +233,5 @@ func patchesConditions(o client.Object, p client.Patch) bool {
 // status that was read is not enough: a stale read may be older than the last write of this
 // process. The API server would then refuse the write, which causes a retry.
 func (s *Session) statusUnchanged(o client.Object) bool {
-	return !s.options.WriteUnchangedStatus &&
-		s.exact && o.GetResourceVersion() == s.base.GetResourceVersion() &&
-		s.kind.statusEqual(o, s.base)
+	return !s.options.WriteUnchangedStatus && s.Knows(o) && s.kind.statusEqual(o, s.base)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composed"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/pkg/errors"
@@ -266,7 +267,7 @@ func TestRefusedStatusWrite(t *testing.T) {
 	}
 	forms := map[string]func() client.Object{
 		"Typed":        func() client.Object { return &v1alpha1.Bucket{} },
-		"Unstructured": func() client.Object { return asUnstructured() },
+		"Unstructured": func() client.Object { return &composed.Unstructured{Unstructured: *asUnstructured()} },
 	}
 
 	for name, tc := range cases {
@@ -354,88 +355,6 @@ func TestRefusedStatusWrite_NothingLeft(t *testing.T) {
 		t, "The inner reconciler's status is unchanged, and is not written.", "status updates", 1,
 		a.Count(testkit.StatusUpdate),
 	)
-}
-
-// An apply leaves the conditions of the patches that are stored, and may be refused because
-// of them.
-func TestRefusedStatusApply(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		stored  []xpv2.Condition
-		most    int
-		want    []xpv2.ConditionType
-		err     bool
-		refused int
-	}{
-		"Accepted": {
-			reason: "An apply that is accepted leaves the conditions of the patches.",
-			stored: []xpv2.Condition{conditionOf(typeOurs, "old")},
-			most:   2, want: []xpv2.ConditionType{typeOurs, xpv2.TypeSynced},
-		},
-		"TooMany": {
-			reason: "The conditions of the patches should make room for the inner reconciler's.",
-			stored: []xpv2.Condition{conditionOf(typeOurs, "old")},
-			most:   1, want: []xpv2.ConditionType{xpv2.TypeSynced}, refused: 1,
-		},
-		"NotOurs": {
-			reason: "Without conditions of the patches the inner reconciler has to report the error.",
-			stored: []xpv2.Condition{conditionOf(xpv2.TypeReady, "old")},
-			most:   1, want: []xpv2.ConditionType{xpv2.TypeReady}, err: true,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			b := newBucket()
-			b.Status.Conditions = tc.stored
-			a, refused := testkit.NewAPI(b), 0
-			a.Before = func(_ context.Context, r testkit.Request) error {
-				if r.Verb == testkit.StatusUpdate && len(asBucket(t, r.Object).Status.Conditions) > tc.most {
-					return invalid()
-				}
-				return nil
-			}
-			p := Patch{
-				Conditions: []xpv2.ConditionType{typeOurs},
-				Refused:    func(*Session, client.Object, error) { refused++ },
-			}
-			var err error
-			must(
-				t, "Reconcile",
-				run(t, over(appliesSynced{a.Client()}, a, Options{}, func(ctx context.Context, c client.Client) error {
-					read(ctx, t, c, newBucket())
-					err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(asUnstructured()))
-					return nil
-				}, p)),
-			)
-			wants(t, tc.reason, "types, error, refused", []any{tc.want, tc.err, tc.refused}, []any{
-				typesOf(t, a), err != nil, refused,
-			})
-		})
-	}
-}
-
-// appliesSynced is a client whose status applies set the Synced condition.
-type appliesSynced struct{ client.Client }
-
-type appliesSyncedStatus struct {
-	client.SubResourceWriter
-
-	c client.Client
-}
-
-func (c appliesSynced) Status() client.SubResourceWriter {
-	return appliesSyncedStatus{SubResourceWriter: c.Client.Status(), c: c.Client}
-}
-
-func (w appliesSyncedStatus) Apply(
-	ctx context.Context, _ runtime.ApplyConfiguration, _ ...client.SubResourceApplyOption,
-) error {
-	b := newBucket()
-	if err := w.c.Get(ctx, key(), b); err != nil {
-		return err
-	}
-	b.SetConditions(conditionOf(xpv2.TypeSynced, "inner"))
-	return w.Update(ctx, b)
 }
 
 // An inner reconciler may use the client from several goroutines, also after it returned.

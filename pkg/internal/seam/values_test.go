@@ -565,8 +565,7 @@ func TestStoredEqual(t *testing.T) {
 	}
 }
 
-// A textual object has times in its conditions that may be any text, and its status in a
-// struct that may be part of several types.
+// A textual object has its status in a struct that may be part of several types.
 type textual struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -582,17 +581,7 @@ type textualPart struct {
 }
 
 type textualStatus struct {
-	Phase      string             `json:"phase,omitempty"`
-	Conditions []textualCondition `json:"conditions,omitempty"`
-}
-
-type textualCondition struct {
-	Type               string `json:"type"`
-	Status             string `json:"status"`
-	Reason             string `json:"reason"`
-	Message            string `json:"message"`
-	LastTransitionTime string `json:"lastTransitionTime"`
-	Severity           string `json:"severity"`
+	Phase string `json:"phase,omitempty"`
 }
 
 func (o *textual) DeepCopyObject() runtime.Object { c := *o; return &c }
@@ -623,131 +612,6 @@ func TestMoveStatus(t *testing.T) {
 	wants(t, "A status takes the place of none.", "content", fine, u.Object)
 	k.moveStatus(u, &unstructured.Unstructured{Object: map[string]any{}})
 	wants(t, "No status takes the place of one.", "content", map[string]any{}, u.Object)
-}
-
-// TestConditionsOfUnstructuredObject shows which values count as conditions.
-func TestConditionsOfUnstructuredObject(t *testing.T) {
-	conditions := func(v any) map[string]any { return map[string]any{"status": map[string]any{"conditions": v}} }
-	cases := map[string]struct {
-		reason    string
-		content   map[string]any
-		found, ok bool
-		observed  int64
-	}{
-		"NoStatus": {reason: "Without status there is nothing wrong.", content: map[string]any{}, ok: true},
-		"NoConditions": {
-			reason:  "Without conditions there is nothing wrong.",
-			content: map[string]any{"status": map[string]any{}},
-			ok:      true,
-		},
-		"Null": {reason: "Null is no conditions.", content: conditions(nil), ok: true},
-		"Empty": {
-			reason:  "An empty list is a list of conditions.",
-			content: conditions([]any{}),
-			found:   true,
-			ok:      true,
-		},
-		"Conditions": {
-			reason: "Conditions are conditions.",
-			content: conditions([]any{map[string]any{
-				"type":               "Ready",
-				"status":             "True",
-				"observedGeneration": int64(1),
-			}}),
-			found:    true,
-			ok:       true,
-			observed: 1,
-		},
-		"Decoded": {
-			reason:   "A decoder may have made a float of a generation.",
-			content:  conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1.0}}),
-			found:    true,
-			ok:       true,
-			observed: 1,
-		},
-		"GoNumber": {
-			reason:  "Other fields of a condition should stay as the inner reconciler sets them.",
-			content: conditions([]any{map[string]any{"type": "Ready", "severity": 1}}),
-			found:   true,
-			ok:      true,
-		},
-		"GoGeneration": {
-			reason:   "A generation of any Go number should be read.",
-			content:  conditions([]any{map[string]any{"type": "Ready", "observedGeneration": 1}}),
-			found:    true,
-			ok:       true,
-			observed: 1,
-		},
-		"GoTexts": {
-			reason: "As above.",
-			content: conditions([]any{map[string]any{
-				"type":               xpv2.TypeReady,
-				"status":             corev1.ConditionFalse,
-				"lastTransitionTime": metav1.Now(),
-			}}),
-			found: true,
-			ok:    true,
-		},
-		"GoList": {
-			reason:   "As above.",
-			content:  conditions([]xpv2.Condition{xpv2.Creating().WithObservedGeneration(1)}),
-			found:    true,
-			ok:       true,
-			observed: 1,
-		},
-		"GoFunction": {reason: "What JSON doesn't take is none.", content: conditions([]any{func() {}})},
-		"NullStatus": {
-			reason:  "A status that is null has nothing wrong.",
-			content: map[string]any{"status": nil},
-			ok:      true,
-		},
-		"StatusIsText": {
-			reason:  "A status that is text has no conditions.",
-			content: map[string]any{"status": "ready"},
-		},
-		"Map":       {reason: "A map is no list.", content: conditions(map[string]any{"Ready": "True"})},
-		"Texts":     {reason: "Texts are no conditions.", content: conditions([]any{"Ready"})},
-		"OtherType": {reason: "A type is text.", content: conditions([]any{map[string]any{"type": int64(1)}})},
-		"OtherNumber": {
-			reason:  "A generation is a number.",
-			content: conditions([]any{map[string]any{"type": "Ready", "observedGeneration": "1"}}),
-		},
-		"SecondIsOdd": {
-			reason:  "Each must be a condition.",
-			content: conditions([]any{map[string]any{"type": "Ready"}, "Synced"}),
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			found, ok := hasConditions(tc.content)
-			wants(t, tc.reason, "hasConditions(...)", []bool{tc.found, tc.ok}, []bool{found, ok})
-			u := &unstructured.Unstructured{Object: tc.content}
-			c, ok := Kind{}.Conditioned(u)
-			wants(t, tc.reason, "Conditioned(...), generation", []any{tc.found && tc.ok, tc.observed}, []any{
-				ok, ConditionOf(u, xpv2.TypeReady).ObservedGeneration,
-			})
-			if ok {
-				c.SetConditions(xpv2.Available())
-				ready := ConditionOf(u, xpv2.TypeReady)
-				wants(
-					t, "A condition without a generation has none of before.", "status, generation",
-					[]any{corev1.ConditionTrue, int64(0)},
-					[]any{
-						ready.Status, ready.ObservedGeneration,
-					},
-				)
-			}
-		})
-	}
-}
-
-func TestSetConditions_Unstructured(t *testing.T) {
-	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{}}}}
-	Kind{}.setConditions(u, reflect.Value{})
-	wants(
-		t, "An object should have no null in place of conditions that it loses.", "content",
-		map[string]any{"status": map[string]any{}}, u.Object,
-	)
 }
 
 // Metadata is no status. Of an object that has none it is not known what differs.
@@ -796,37 +660,5 @@ func TestSubResource(t *testing.T) {
 	wants(
 		t, "Others are the client's own.", "a status writer for status, and for scale", []bool{true, false},
 		[]bool{status, scale},
-	)
-}
-
-// A condition whose time is none is one of the conditions.
-func TestConditionsWithTimesOfAnotherForm(t *testing.T) {
-	other := textualCondition{Type: "Other", Status: "True", LastTransitionTime: "yesterday"}
-	o := &textual{
-		textualPart: textualPart{
-			Status: textualStatus{
-				Conditions: []textualCondition{{Type: "Ready", Status: "False", Severity: "low"}, other},
-			},
-		},
-	}
-	c, ok := kindOf(o).Conditioned(o)
-	if !ok {
-		t.Fatal("Conditioned(...): want conditions")
-	}
-	for i := range 2 {
-		ready := xpv2.Available()
-		ready.LastTransitionTime = metav1.Date(2026, 1, 2, 3+i, 4, 5, 0, time.UTC)
-		c.SetConditions(ready)
-	}
-	want := []textualCondition{{
-		Type:               "Ready",
-		Status:             "True",
-		Reason:             "Available",
-		LastTransitionTime: "2026-01-02T03:04:05Z",
-		Severity:           "low",
-	}, other}
-	wants(
-		t, "A condition is set in its place, and keeps what else it has, and its time.", "SetConditions(...)", want,
-		o.Status.Conditions,
 	)
 }

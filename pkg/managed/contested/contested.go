@@ -29,13 +29,13 @@ func With() managed.ReconcilerOption {
 	return managed.With(layer.Option{
 		Name:   "contested.With",
 		Layers: []layer.Staged{{Stage: layer.Guard, New: newConflictingWrites}},
-		Seam:   func(o *seam.Options) { o.BoundContested = true },
 	})
 }
 
 // conflictingWrites reports fields that the reconciler and another writer change back and
-// forth. The client seam bounds the reconciler's writes.
+// forth.
 type conflictingWrites struct {
+	contests contests
 	recorder event.Recorder
 
 	// until is how long the condition is kept without a contested field. A new process keeps
@@ -45,17 +45,20 @@ type conflictingWrites struct {
 }
 
 func newConflictingWrites(p layer.Parts, _ layer.External) layer.Layer {
-	w := &conflictingWrites{recorder: p.Recorder, store: p.Store}
-	return layer.Layer{Patch: seam.Patch{Conditions: []xpv2.ConditionType{TypeConflictingWrites}, Status: w.status}}
+	w := &conflictingWrites{contests: contests{live: p.Live, store: p.Store}, recorder: p.Recorder, store: p.Store}
+	return layer.Layer{Patch: seam.Patch{
+		Open: w.contests.open, Bound: w.contests.bound,
+		Conditions: []xpv2.ConditionType{TypeConflictingWrites}, Status: w.status,
+	}}
 }
 
 func (w *conflictingWrites) status(_ context.Context, s *seam.Session, o client.Object) {
-	fields := s.Contested()
+	fields := w.contests.of(s)
 	if len(fields) > 0 {
 		w.until.Update(w.store, o, func(t *time.Time) { *t = s.Now() })
 		s.SetConditions(o, conflicting(fields, s.Now()))
 		for _, f := range fields {
-			if f.New {
+			if f.isNew {
 				w.recorder.Event(o, event.Warning(reasonConflictingWrites, errors.New(messageOf(f))))
 			}
 		}
@@ -67,7 +70,7 @@ func (w *conflictingWrites) status(_ context.Context, s *seam.Session, o client.
 	}
 	until := w.until.Update(w.store, o, func(t *time.Time) {
 		if t.IsZero() {
-			*t = s.Now().Add(seam.ContestedFor)
+			*t = s.Now().Add(contestedFor)
 		}
 	})
 	if s.Now().Before(until) {
@@ -82,7 +85,7 @@ func (w *conflictingWrites) status(_ context.Context, s *seam.Session, o client.
 	})
 }
 
-func conflicting(fields []seam.ContestedField, now time.Time) xpv2.Condition {
+func conflicting(fields []contestedField, now time.Time) xpv2.Condition {
 	var texts []string
 	for i, f := range fields {
 		if i == maxContestedFields {
@@ -100,13 +103,13 @@ func conflicting(fields []seam.ContestedField, now time.Time) xpv2.Condition {
 	}
 }
 
-func messageOf(f seam.ContestedField) string {
+func messageOf(f contestedField) string {
 	by := "Another writer"
-	if f.Manager != "" {
-		by = fmt.Sprintf("Field manager %q", f.Manager)
+	if f.manager != "" {
+		by = fmt.Sprintf("Field manager %q", f.manager)
 	}
 	return fmt.Sprintf(
 		"%s changes %s back each time this controller sets it: it is set once in %s until one of the two stops.", by,
-		f.Path, seam.ContestedInterval,
+		f.path, contestedInterval,
 	)
 }

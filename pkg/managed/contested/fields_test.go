@@ -1,4 +1,4 @@
-package seam
+package contested
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 func TestManagerOf(t *testing.T) {
@@ -136,75 +137,6 @@ func TestManagerOf(t *testing.T) {
 	}
 }
 
-func TestBoundContested_Uncertain(t *testing.T) {
-	cases := map[string]struct {
-		reason  string
-		version string // of the object to write
-		newest  string // the newest version that this process has written
-		want    bool
-	}{
-		"Newest": {reason: "A write of the newest state should be compared with that state.", version: "7", want: true},
-		"OtherVersion": {
-			reason: "A write of another version should be compared with nothing: the API server decides.", version: "6",
-		},
-		"Stale": {
-			reason:  "A write of a state that is older than the last write should be compared with nothing.",
-			version: "7", newest: "8",
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s, o := sessionOf(bucket()), bucket()
-			s.options.BoundContested, s.options.Now = true, time.Now
-			if o.ResourceVersion = tc.newest; tc.newest != "" {
-				s.histories.noteWrite(o)
-			}
-			o.ResourceVersion = tc.version
-			before, postponed := s.boundContested(t.Context(), o)
-			wants(t, tc.reason, "compared, postponed", []bool{tc.want, false}, []bool{before != nil, postponed})
-		})
-	}
-}
-
-func TestContests_Forgotten(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	cases := map[string]struct {
-		reason string
-		ages   []time.Duration // since the last tries to write the fields
-		want   int
-	}{
-		"Old": {
-			reason: "Fields that were not written for long should be forgotten by a reconcile that writes nothing.",
-			ages:   []time.Duration{ContestedFor, 2 * ContestedFor},
-		},
-		"Recent": {
-			reason: "Fields should be kept while one of them may still be contested: the next write forgets the others.",
-			ages:   []time.Duration{ContestedFor - 1, 2 * ContestedFor},
-			want:   2,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s, o := sessionOf(bucket()), bucket()
-			s.options.Now = func() time.Time { return now }
-			s.histories.update(o, func(v *history) {
-				v.contests = map[string]contest{}
-				for _, age := range tc.ages {
-					v.contests[age.String()] = contest{tried: now.Add(-age)}
-				}
-			})
-			if err := s.open(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
-			wants(t, tc.reason, "contests", tc.want, len(s.histories.get(o).contests))
-		})
-	}
-}
-
-func TestContested_NotRead(t *testing.T) {
-	wants(t, "An object that was not read should have no contested fields.", "fields", 0, len((&Session{}).Contested()))
-}
-
 func TestChangedFields(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -242,8 +174,8 @@ func TestChangedFields(t *testing.T) {
 		},
 		"Record": {
 			reason: "The record of an operation must never wait.",
-			change: func(b *v1alpha1.Bucket) { b.Annotations = map[string]string{AnnotationKeyRecord: "{}"} },
-			want:   map[string]bool{"metadata.annotations[" + AnnotationKeyRecord + "]": false},
+			change: func(b *v1alpha1.Bucket) { b.Annotations = map[string]string{seam.AnnotationKeyRecord: "{}"} },
+			want:   map[string]bool{"metadata.annotations[" + seam.AnnotationKeyRecord + "]": false},
 		},
 		"Finalizer": {
 			reason: "A finalizer must never wait.",
