@@ -110,7 +110,7 @@ func graftDir(t *testing.T) string {
 
 func follow(t *testing.T, dir, part string) {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs/forks.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "forks.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

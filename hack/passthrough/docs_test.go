@@ -29,7 +29,8 @@ func read(t *testing.T, pattern string) map[string]string {
 func TestNamesAreDocumented(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages := read(t, filepath.Join(root, "docs", "*.md"))
-	operators, reference := pages[filepath.Join(root, "docs", "operators.md")], pages[filepath.Join(root, "docs", "reference.md")]
+	operators := pages[filepath.Join(root, "docs", "operators.md")]
+	events := operators + pages[filepath.Join(root, "docs", "reference.md")]
 	all := strings.Join(slices.Collect(maps.Values(pages)), "\n")
 	api, code := read(t, filepath.Join("..", "api", "*.txt")), map[string]string{}
 	delete(api, filepath.Join("..", "api", "watch.txt")) // It is Crossplane's API.
@@ -45,7 +46,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		name             string // What declares one.
 	}{
 		{"condition types and reasons", operators, "`%s`", api, `xpv2\.Condition(?:Type|Reason)\s+= "(\w+)"`},
-		{"events", reference + operators, "`%s`", code, `(?m)event\.Reason\s+= "(\w+)"`},
+		{"events", events, "`%s`", code, `(?m)event\.Reason\s+= "(\w+)"`},
 		{"metrics", all, "`%s`", code, `Name: +"(graft_\w+[a-z])"`},
 		{"options", all, "%s", api, `(?m)^func (With\w*|Adopt|Refuse)\(`},
 	} {
