@@ -3,6 +3,7 @@ package failure
 import (
 	_ "embed" // It is for the grammar.
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -278,11 +279,12 @@ func visible(text string) (answer, rest string) {
 			return hideQuoted(text), ""
 		}
 		from += at[0]
-		var object json.RawMessage
+		object := map[string]any{}
 		d := json.NewDecoder(strings.NewReader(text[from:]))
 		switch err := d.Decode(&object); {
 		case err == nil:
-			text = text[:from] + statusIn(object) + text[from+int(d.InputOffset()):]
+			// It counts as little as a status in a name.
+			text = fmt.Sprintf("%s (%d)%s", text[:from], statusIn(object), text[from+int(d.InputOffset()):])
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return hideQuoted(text[:from]), hideQuoted(text[from:])
 		default:
@@ -291,18 +293,21 @@ func visible(text string) (answer, rest string) {
 	}
 }
 
-// statusIn returns the status that an answer has as a number. Errors of some SDKs have no other text. It counts
-// as little as a status in a name.
-func statusIn(object json.RawMessage) string {
-	answer := map[string]any{}
-	if json.Unmarshal(object, &answer) == nil {
-		for _, key := range []string{"status", "statusCode", "status_code", "code"} {
-			if code, ok := answer[key].(float64); ok && code >= 400 && code < 600 {
-				return " (" + strconv.Itoa(int(code)) + ")"
+// statusIn returns the status that an answer has as a number, or zero. Errors of some SDKs have no other text.
+func statusIn(answer map[string]any) (status int) {
+	for key, value := range answer {
+		switch v := value.(type) {
+		case float64:
+			if statusKey.MatchString(key) && v >= 400 && v < 600 {
+				status = max(status, int(v))
+			}
+		case map[string]any:
+			if key == "error" {
+				status = max(status, statusIn(v))
 			}
 		}
 	}
-	return ""
+	return status
 }
 
 // hideQuoted returns a text without the parts that are quoted. A quote in a word opens and closes none.
@@ -312,11 +317,12 @@ func hideQuoted(text string) string {
 
 var (
 	jsonObject = regexp.MustCompile(`\{\s*"`)
+	statusKey  = regexp.MustCompile(`(?i)^(?:http_?)?(?:status)?_?(?:code)?$`)
 
 	// A code or a status in quotes stays, as in Code="TooManyRequests" and status "502 Bad Gateway".
 	quotedCode   = regexp.MustCompile(`\b((?i:error ?code|code))\s?[=:]\s?"([A-Za-z][\w.]*)"`)
 	quotedStatus = regexp.MustCompile(`(?i)\b(status(?: ?code)?|response)[\s:=]{1,2}"([45]\d\d\b[^"]*)"`)
 
 	doubleQuoted = regexp.MustCompile("\\B\"(?:\\\\.|[^\"\\\\])*\"\\B|\\B`[^`]*`\\B")
-	singleQuoted = regexp.MustCompile(`\B'(?:[^']|\b'\b){2,}'\B`)
+	singleQuoted = regexp.MustCompile(`\B'(?:[^']|\b'\b){2,}'\B|\bInvalid value: [^:"]*`) // Kubernetes' has no quotes.
 )
