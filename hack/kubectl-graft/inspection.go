@@ -17,6 +17,7 @@ import (
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
+	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // maxInTheWay is how many objects are shown below one.
@@ -53,30 +54,28 @@ type inspection struct {
 
 	mu     sync.Mutex
 	unread []string
-	looked map[place]func() (object, error) // Objects that explain others.
+	visits map[place]func() (*visit, error)
 }
 
-// below returns the objects that may be in the way of o, and whether o names them in its spec.
-func (i *inspection) below(ctx context.Context, o object) (named bool, references []corev1.ObjectReference) {
-	deleting := o.deleted()
-
+// lists returns what lists the objects that may be in the way of o, or nil.
+func (i *inspection) lists(o object) func(ctx context.Context) []corev1.ObjectReference {
 	switch gk := o.kind.GroupKind(); {
-	case o.kind.In(cluster.Claim, cluster.Composite):
-		return true, diagnosis.ResourceReferences(o.Unstructured)
-	case deleting && gk == kindNamespace:
+	case !o.deleted():
+	case gk == kindNamespace:
 		all := func(k cluster.Kind) bool { return k.Resource.Namespaced && k.Allows("list") && k.Allows("delete") }
-		return false, i.held(ctx, i.cluster.Where(all), o.GetName())
-	case deleting && gk == kindCRD, deleting && gk == kindXRD:
+		return func(ctx context.Context) []corev1.ObjectReference {
+			return i.held(ctx, i.cluster.Where(all), o.GetName())
+		}
+	case gk == kindCRD, gk == kindXRD:
 		group, kinds := diagnosis.Field(o.Object, "spec", "group"), map[schema.GroupKind]bool{}
 		for _, names := range []string{"names", "claimNames"} {
 			kinds[schema.GroupKind{Group: group, Kind: diagnosis.Field(o.Object, "spec", names, "kind")}] = true
 		}
-		return false, i.held(ctx, i.cluster.Among(kinds), "")
-	case deleting && slices.Contains(o.GetFinalizers(), diagnosis.FinalizerConfig):
-		return false, i.users(ctx, o)
-	default:
-		return false, nil
+		return func(ctx context.Context) []corev1.ObjectReference { return i.held(ctx, i.cluster.Among(kinds), "") }
+	case slices.Contains(o.GetFinalizers(), diagnosis.FinalizerConfig):
+		return func(ctx context.Context) []corev1.ObjectReference { return i.users(ctx, o) }
 	}
+	return nil
 }
 
 // held returns the objects of the kinds that have finalizers: only those can be in the way of a deletion.
@@ -124,13 +123,13 @@ func (i *inspection) unreadable(k cluster.Kind, err error) {
 	if kerrors.IsNotFound(err) || kerrors.IsMethodNotSupported(err) {
 		return
 	}
-	text := k.String()
+	name := k.String()
 	if !kerrors.IsForbidden(err) {
-		text += " (" + sentence(err) + ")"
+		name += " (" + sentence(err) + ")"
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.unread = append(i.unread, text)
+	i.unread = append(i.unread, name)
 }
 
 // warn says which kinds could not be read.
@@ -151,12 +150,8 @@ var (
 	kindRevision  = schema.GroupKind{Group: "pkg.crossplane.io", Kind: "ProviderRevision"}
 )
 
-// surroundings adds to a visit what other objects tell about o.
-func (i *inspection) surroundings(ctx context.Context, o object, v *visit) {
-	n := &v.node
-	if o.GetLabels()[diagnosis.LabelInUse] == "true" {
-		i.protection(o, n, v.doomed)
-	}
+// surroundings adds to the node of an object what others tell about it.
+func (i *inspection) surroundings(ctx context.Context, o object, n *node) {
 	if n.State == diagnosis.Ready {
 		return
 	}
@@ -164,8 +159,8 @@ func (i *inspection) surroundings(ctx context.Context, o object, v *visit) {
 		n.Note("%s/%s composes it, and creates it again if it is deleted.", owner.Kind, owner.Name)
 	}
 	if n.State == diagnosis.Deleting && o.GetNamespace() != "" {
-		if ns, _ := i.look(ctx, kindNamespace, "", o.GetNamespace()); ns.deleted() {
-			n.Note("Its namespace is terminating since %s: nothing can be created there.", ns.deletedAt())
+		if ns, _ := i.look(ctx, kindNamespace, "", o.GetNamespace()); ns != nil && ns.deleted != nil {
+			n.Note("Its namespace is terminating since %s: nothing can be created there.", text.Stamp(ns.deleted.Time))
 		}
 	}
 	if o.kind.In(cluster.Managed) {
@@ -180,10 +175,11 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 	if crd == nil {
 		return
 	}
-	if crd.deleted() {
-		n.Note("The definition of its kind is being deleted since %s, and all objects with it.", crd.deletedAt())
+	if crd.deleted != nil {
+		n.Note("The definition of its kind is being deleted since %s, and all objects with it.",
+			text.Stamp(crd.deleted.Time))
 	}
-	owner := metav1.GetControllerOf(crd)
+	owner := crd.controller
 	if owner == nil || schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind() != kindRevision {
 		return
 	}
@@ -192,7 +188,7 @@ func (i *inspection) provider(ctx context.Context, o object, n *node) {
 	case missing:
 		n.Guessed("Its provider is not installed any more (ProviderRevision %s does not exist): nothing acts on it.",
 			owner.Name)
-	case revision != nil && i.diagnose(*revision).State != diagnosis.Ready:
+	case revision != nil && revision.State != diagnosis.Ready:
 		n.Guessed("Its provider does not run: ProviderRevision %s is not healthy.", owner.Name)
 	}
 }
@@ -216,18 +212,18 @@ func (i *inspection) config(ctx context.Context, o object, n *node) {
 	switch {
 	case missing:
 		n.Note("Its %s %q does not exist.", kind, name)
-	case config.deleted():
-		n.Note("Its %s %q is being deleted since %s.", kind, name, config.deletedAt())
+	case config != nil && config.deleted != nil:
+		n.Note("Its %s %q is being deleted since %s.", kind, name, text.Stamp(config.deleted.Time))
 	}
 }
 
 // protection notes which Usages protect an object. With deleted it also advises to delete them.
-func (i *inspection) protection(o object, n *node, deleted bool) {
+func (i *inspection) protection(n *node, deleted bool) {
 	list, err := i.usages()
 	found := false
 	for _, u := range list {
 		of, _, _ := unstructured.NestedMap(u.Object, "spec", "of")
-		if !concerns(of, u.GetNamespace(), o) {
+		if !concerns(of, u.GetNamespace(), n.Object) {
 			continue
 		}
 		reason := cmp.Or(diagnosis.Field(u.Object, "spec", "reason"), "it gives no reason")
@@ -246,34 +242,27 @@ func (i *inspection) protection(o object, n *node, deleted bool) {
 }
 
 // concerns reports whether a reference of a Usage in a namespace names o.
-func concerns(of map[string]any, namespace string, o object) bool {
+func concerns(of map[string]any, namespace string, o corev1.ObjectReference) bool {
 	gvk := schema.FromAPIVersionAndKind(diagnosis.Field(of, "apiVersion"), diagnosis.Field(of, "kind"))
 	in := cmp.Or(diagnosis.Field(of, "resourceRef", "namespace"), namespace)
-	return gvk.GroupKind() == o.kind.GroupKind() && diagnosis.Field(of, "resourceRef", "name") == o.GetName() &&
-		(o.GetNamespace() == "" || in == "" || in == o.GetNamespace())
+	return gvk.GroupKind() == o.GroupVersionKind().GroupKind() &&
+		diagnosis.Field(of, "resourceRef", "name") == o.Name && (o.Namespace == "" || in == "" || in == o.Namespace)
 }
 
-// look reads an object that explains others, once. It returns nil if the object is missing or can't be read.
-func (i *inspection) look(ctx context.Context, gk schema.GroupKind, namespace, name string) (o *object, missing bool) {
-	at := place{gk, namespace, name}
-	i.mu.Lock()
-	read := i.looked[at]
-	if read == nil {
-		read = sync.OnceValues(func() (object, error) {
-			o, err := i.follow(ctx, gk, namespace, name)
-			if err != nil && !errors.Is(err, errNoKind) {
-				i.unreadable(o.kind, err)
-			}
-			return o, err
-		})
-		i.looked[at] = read
+// look visits an object that explains others. It returns nil if the object is missing or can't be read.
+func (i *inspection) look(ctx context.Context, gk schema.GroupKind, namespace, name string) (v *visit, missing bool) {
+	v, err := i.visit(ctx, place{gk, namespace, name})
+	switch {
+	case err == nil:
+		return v, false
+	case !errors.Is(err, errNoKind):
+		k, ok := i.cluster.Of(gk)
+		if !ok {
+			k = undescribed(gk).Kind
+		}
+		i.unreadable(k, err)
 	}
-	i.mu.Unlock()
-	found, err := read()
-	if err != nil {
-		return nil, kerrors.IsNotFound(err)
-	}
-	return &found, false
+	return nil, kerrors.IsNotFound(err)
 }
 
 // readUsages returns the Usages of the cluster. An error says that some could not be read.

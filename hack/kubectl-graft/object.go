@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
-	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/text"
 )
 
 // completionTimeout is how long a shell waits for names.
@@ -89,10 +88,8 @@ func undescribed(gk schema.GroupKind) cluster.Unread {
 
 func (p *plugin) targetOf(o object) string { return p.target(o.kind, o.GetNamespace(), o.GetName()) }
 
-// deleted reports whether the deletion of an object, if there is one, was requested.
-func (o *object) deleted() bool { return o != nil && o.GetDeletionTimestamp() != nil }
-
-func (o *object) deletedAt() string { return text.Stamp(o.GetDeletionTimestamp().Time) }
+// deleted reports whether the deletion of an object was requested.
+func (o object) deleted() bool { return o.GetDeletionTimestamp() != nil }
 
 // String names the object for a person.
 func (o object) String() string { return nameOf(o.reference()) }

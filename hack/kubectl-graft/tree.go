@@ -1,177 +1,163 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/cluster"
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
 )
 
-// A visit is to one object.
+// A visit is what was read of one object, without those in its way.
 type visit struct {
 	node
 
-	// The owners that the object itself names: its controller, and the claim of a composite.
-	controller types.UID
+	inUse   bool // A Usage protects it.
+	deleted *metav1.Time
+
+	// The owners that the object names: its controller, and the claim of a composite.
+	controller *metav1.OwnerReference
 	claim      corev1.ObjectReference
 
-	missing  bool
-	deleting bool // Its deletion was requested.
-	doomed   bool // So was that of an object above it, or its own.
-	links    []*link
-	below    []*link
+	// Objects that may be in its way: those that it names in its spec, which a user may write, or else a list.
+	named []corev1.ObjectReference
+	lists func(ctx context.Context) []corev1.ObjectReference
 }
 
-// A link leads to an object that may be in the way of the one that it comes from.
-type link struct {
-	corev1.ObjectReference
-
-	from, to *visit
-
-	// Named means that the object that it comes from names the other in its spec, which a user may write.
-	named bool
-	shows bool // The object is shown here, and not at another link to it.
+// owns reports whether an object that v names is its own, and not another's.
+func (v *visit) owns(other *visit) bool {
+	return other.controller != nil && other.controller.UID == v.Object.UID ||
+		placeOf(other.claim) == placeOf(v.Object) && cmp.Or(other.claim.UID, v.Object.UID) == v.Object.UID
 }
 
-// holds reports whether a link leads to an object that is in the way. A named one must be owned by the one that names
-// it: it is another's otherwise.
-func (l *link) holds() bool {
-	from, to := l.from.Object, l.to
-	return !l.named || to.Object.UID == "" || to.controller == from.UID ||
-		placeOf(to.claim) == placeOf(from) && (to.claim.UID == "" || to.claim.UID == from.UID)
-}
-
-// examine an object and, level by level, those that may be in its way. Each is read once.
-func (i *inspection) examine(ctx context.Context, o object) node {
-	root := &visit{}
-	i.expand(ctx, o, root, false)
-	seen := map[place]*visit{i.placeOf(root.Object): root}
-
-	for level := root.below; len(level) > 0; {
-		var fresh []*visit
-		for _, l := range level {
-			at := i.placeOf(l.ObjectReference)
-			if seen[at] == nil {
-				seen[at] = &visit{}
-				fresh = append(fresh, seen[at])
-			}
-			l.to = seen[at]
-			l.to.links = append(l.to.links, l)
-		}
-		cluster.Each(fresh, func(_ int, v *visit) { i.reach(ctx, v) })
-		level = nil
-		for _, v := range fresh {
-			if !slices.ContainsFunc(v.links, func(l *link) bool { return l.shows }) {
-				// It may be in the way of an object of another level.
-				delete(seen, i.placeOf(v.links[0].ObjectReference))
-			}
-			level = append(level, v.below...)
-		}
-	}
-	return root.tree()
-}
-
-// placeOf returns the place that a reference leads to. A namespace means nothing for a cluster-scoped kind.
-func (i *inspection) placeOf(r corev1.ObjectReference) place {
-	at := placeOf(r)
+// visit the object of a place, which is read once.
+func (i *inspection) visit(ctx context.Context, at place) (*visit, error) {
 	if k, ok := i.cluster.Of(at.GroupKind); ok && !k.Resource.Namespaced {
 		at.namespace = ""
 	}
-	return at
+	i.mu.Lock()
+	read := i.visits[at]
+	if read == nil {
+		read = sync.OnceValues(func() (*visit, error) {
+			o, err := i.follow(ctx, at.GroupKind, at.namespace, at.name)
+			if err != nil {
+				return nil, err
+			}
+			return i.see(ctx, o), nil
+		})
+		i.visits[at] = read
+	}
+	i.mu.Unlock()
+	return read()
 }
 
-// expand a visit to an object with its diagnosis, and with links to the objects that may be in its way.
-func (i *inspection) expand(ctx context.Context, o object, v *visit, doomed bool) {
-	v.node, v.deleting = i.diagnose(o), o.deleted()
-	v.doomed = doomed || v.deleting
-	i.surroundings(ctx, o, v)
-	if v.State == diagnosis.Ready && !o.kind.In(cluster.Composite, cluster.Claim) {
-		return
-	}
-	named, references := i.below(ctx, o)
-	for _, r := range references {
-		v.below = append(v.below, &link{ObjectReference: r, from: v, named: named})
-	}
+// root examines the object at the root of a tree.
+func (i *inspection) root(ctx context.Context, o object) node {
+	i.usages = sync.OnceValues(func() ([]object, error) { return i.readUsages(ctx) })
+	i.visits = map[place]func() (*visit, error){}
+	v := i.see(ctx, o)
+	i.visits[placeOf(v.Object)] = func() (*visit, error) { return v, nil }
+	return i.examine(ctx, v, nil)
 }
 
-// tree returns the node of a visit, with those in its way.
-func (v *visit) tree() node {
+// see what an object tells, and what others tell about it.
+func (i *inspection) see(ctx context.Context, o object) *visit {
+	v := &visit{
+		node: i.diagnose(o), inUse: o.GetLabels()[diagnosis.LabelInUse] == "true", deleted: o.GetDeletionTimestamp(),
+		controller: metav1.GetControllerOf(o), claim: diagnosis.ClaimOf(o.Unstructured),
+	}
+	if o.kind.In(cluster.Claim, cluster.Composite) {
+		v.named = diagnosis.ResourceReferences(o.Unstructured)
+	} else if v.State != diagnosis.Ready {
+		v.lists = i.lists(o)
+	}
+	i.surroundings(ctx, o, &v.node)
+	return v
+}
+
+// examine the object of a visit and those that may be in its way. Above are the visits that led to it.
+func (i *inspection) examine(ctx context.Context, v *visit, above []*visit) node {
 	n := v.node
-	for _, l := range v.below {
-		c := l.to.node
+	n.Notes, n.Advice = slices.Clip(n.Notes), slices.Clip(n.Advice)
+	if slices.Contains(above, v) {
+		n.Note("It is shown above: the references are circular.")
+		return n
+	}
+	above = append(slices.Clip(above), v)
+	if v.inUse {
+		i.protection(&n, slices.ContainsFunc(above, func(a *visit) bool { return a.deleted != nil }))
+	}
+	references := v.named
+	if v.lists != nil {
+		references = v.lists(ctx)
+	}
+	found := make([]reached, len(references))
+	cluster.Each(references, func(at int, r corev1.ObjectReference) { found[at] = i.reach(ctx, r, above) })
+	for _, c := range found {
 		switch {
-		case l.to.missing && v.deleting:
-			continue
-		case !l.holds():
-			n.Note("It refers to %s, which it does not control.", nameOf(l.to.Object))
-			continue
-		case l.shows:
-			c = l.to.tree()
-		default:
-			c.Diagnosis = diagnosis.Diagnosis{State: c.State, Reason: c.Reason, Guess: c.Guess, Since: c.Since}
-			c.Note("It is shown elsewhere.")
-		}
-		switch {
+		case c.missing && v.deleted != nil:
+		case c.foreign:
+			n.Note("It refers to %s, which it does not control.", nameOf(c.Object))
 		case c.State == diagnosis.Ready:
 			n.Others++
 		case len(n.InTheWay) == maxInTheWay:
 			n.More++
 		default:
-			n.InTheWay = append(n.InTheWay, c)
+			n.InTheWay = append(n.InTheWay, c.node)
 		}
 	}
 	return n
 }
 
-// reach the object of a visit, whose links lead to it. If the object can't be read, the node says why.
-func (i *inspection) reach(ctx context.Context, v *visit) {
-	r := v.links[0].ObjectReference
-	o, err := i.follow(ctx, r.GroupVersionKind().GroupKind(), r.Namespace, r.Name)
-	if err == nil {
-		v.Object, v.claim = o.reference(), diagnosis.ClaimOf(o.Unstructured)
-		if owner := metav1.GetControllerOf(o); owner != nil {
-			v.controller = owner.UID
-		}
+// A reached node is at the end of a reference. If its object can't be read, it says why.
+type reached struct {
+	node
+
+	missing bool
+	foreign bool // The object that refers to it does not own it. Nothing else is told of it.
+}
+
+// reach the object of a reference of the last of the visits.
+func (i *inspection) reach(ctx context.Context, r corev1.ObjectReference, above []*visit) reached {
+	from := above[len(above)-1]
+	v, err := i.visit(ctx, placeOf(r))
+	if err == nil && from.lists == nil && !from.owns(v) {
+		return reached{node: node{Object: v.Object}, foreign: true}
 	}
-	first := slices.IndexFunc(v.links, (*link).holds)
-	if first < 0 {
-		return
-	}
-	v.links[first].shows = true
-	above := v.links[first].from
 	if err == nil {
-		i.expand(ctx, o, v, above.doomed)
-		silent := v.State == diagnosis.NotReady && v.Reason == ""
-		if above.deleting && (v.State == diagnosis.Ready || silent) {
-			v.State, v.Message, v.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
-			v.Guess = false
-			if o.GetLabels()[diagnosis.LabelInUse] == "true" {
-				v.State, v.Reason, v.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
+		n := i.examine(ctx, v, above)
+		silent := n.State == diagnosis.NotReady && n.Reason == ""
+		if from.deleted != nil && (n.State == diagnosis.Ready || silent) {
+			n.State, n.Message, n.Since = diagnosis.NotReady, "Its deletion was not requested yet.", nil
+			n.Guess = false
+			if v.inUse {
+				n.State, n.Reason, n.Guess = diagnosis.Stopped, diagnosis.ReasonBlockedByProtection, true
 			}
 		}
-		return
+		return reached{node: n}
 	}
 
-	v.Object = corev1.ObjectReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name}
-	if o.kind.Resource.Namespaced || errors.Is(err, errNoKind) {
-		v.Object.Namespace = r.Namespace
+	n := node{Object: corev1.ObjectReference{APIVersion: r.APIVersion, Kind: r.Kind, Name: r.Name}}
+	if k, ok := i.cluster.Of(r.GroupVersionKind().GroupKind()); !ok || k.Resource.Namespaced {
+		n.Object.Namespace = r.Namespace
 	}
-	v.State = diagnosis.Unknown
+	n.State = diagnosis.Unknown
 	switch {
 	case errors.Is(err, errNoKind):
-		v.Message = "The API server has no such kind. If its CRD was deleted, so was the object."
+		n.Message = "The API server has no such kind. If its CRD was deleted, so was the object."
 	case kerrors.IsNotFound(err):
-		v.Message, v.missing = "It does not exist.", true
+		n.Message = "It does not exist."
 	case kerrors.IsForbidden(err):
-		v.Message = "You may not read it."
+		n.Message = "You may not read it."
 	default:
-		v.Message = "It cannot be read: " + sentence(err)
+		n.Message = "It cannot be read: " + sentence(err)
 	}
+	return reached{node: n, missing: kerrors.IsNotFound(err)}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -128,20 +127,16 @@ func TestWhy_ReadsOnce(t *testing.T) {
 	}
 }
 
-// An object that is reached in two ways is shown in one place.
-func TestWhy_ShownOnce(t *testing.T) {
-	const deleted = `deletionTimestamp: "2026-01-02T04:00:00Z", finalizers: [x.org/hold]`
+// Objects that own each other end the tree.
+func TestWhy_Circular(t *testing.T) {
 	a := newAPI(t)
-	a.kinds[schema.GroupVersion{Group: "example.org", Version: "v1"}] = []metav1.APIResource{
-		resourceOf("Stack", "stacks", true, "composite"),
+	for name, owner := range map[string]string{"a": "b", "b": "a"} {
+		a.add(t, "{apiVersion: example.org/v1, kind: XApp, metadata: {name: "+name+", ownerReferences: [{apiVersion: "+
+			"example.org/v1, kind: XApp, name: "+owner+", uid: uid-of-xapp-"+owner+", controller: true}]}, "+
+			"spec: {resourceRefs: [{apiVersion: example.org/v1, kind: XApp, name: "+owner+"}]}}")
 	}
-	a.add(t, `{apiVersion: v1, kind: Namespace, metadata: {name: team-n, deletionTimestamp: "2026-01-02T04:00:00Z"}}`)
-	a.add(t, "{apiVersion: example.org/v1, kind: Stack, metadata: {name: s, namespace: team-n, "+deleted+"}, spec: {crossplane: "+
-		"{resourceRefs: [{apiVersion: s3.cloud.example.org/v1, kind: Bucket, name: b}]}}}")
-	a.add(t, "{apiVersion: s3.cloud.example.org/v1, kind: Bucket, metadata: {name: b, namespace: team-n, "+deleted+
-		", ownerReferences: [{apiVersion: example.org/v1, kind: Stack, name: s, uid: uid-of-stack-s, controller: true}]}}")
-	got := a.result(t, "why namespace/team-n")
-	if n := strings.Count(got, "drop-finalizer buckets"); n != 1 || strings.Count(got, "It is shown elsewhere.") != 1 {
-		t.Errorf("want the bucket once, and a note where it is shown elsewhere, got:\n%s", got)
+	got := a.result(t, "why xapp/a")
+	if strings.Count(got, "XApp/") != 3 || !strings.Contains(got, "note: It is shown above") {
+		t.Errorf("want a, b, and a once more with a note, got:\n%s", got)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,9 +67,8 @@ func (w *why) run(ctx context.Context, args []string) error {
 			}
 			o.Unstructured = u
 		}
-		i = &inspection{plugin: w.plugin, looked: map[place]func() (object, error){}}
-		i.usages = sync.OnceValues(func() ([]object, error) { return i.readUsages(ctx) })
-		n := i.examine(ctx, o)
+		i = &inspection{plugin: w.plugin}
+		n := i.root(ctx, o)
 		if n.State == diagnosis.Ready {
 			return n, nil
 		}
