@@ -63,7 +63,7 @@ func (i *inspection) root(ctx context.Context, o object) node {
 	i.usages = sync.OnceValues(func() ([]object, error) { return i.readUsages(ctx) })
 	i.visits = map[place]func() (*visit, error){}
 	v := i.see(ctx, o)
-	i.visits[placeOf(v.Object)] = func() (*visit, error) { return v, nil }
+	i.visits[placeOf(v.Object)] = func() (*visit, error) { return v, nil } //nolint:unparam // Others fail.
 	return i.examine(ctx, v, nil)
 }
 
