@@ -93,6 +93,7 @@ func (a *annotations) Create(ctx context.Context, c *layer.Call) (layer.Creation
 		meta.SetExternalName(c.Managed, "")
 	}
 	o, err := a.External.Create(ctx, c)
+	c.Emptied = c.Emptied && meta.GetExternalName(c.Managed) == ""
 	if err != nil || a.async || seam.OlderThan(c.Managed.GetResourceVersion(), version) {
 		c.KeepName(c.Managed)
 	}

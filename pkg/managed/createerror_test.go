@@ -152,6 +152,33 @@ func TestCreateError_Named(t *testing.T) {
 	}
 }
 
+// TestCreateError_EmptiedName has an Observe that empties the external name, and a Create that sets it again.
+func TestCreateError_EmptiedName(t *testing.T) {
+	for name, sets := range map[string]bool{"Sets": true, "Leaves": false} {
+		t.Run(name, func(t *testing.T) {
+			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
+			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+				ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+					meta.SetExternalName(mg, "")
+					return managed.ExternalObservation{}, nil
+				},
+				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+					if sets {
+						meta.SetExternalName(mg, "n")
+					}
+					return managed.ExternalCreation{}, errors.New("cannot tag")
+				},
+			})), 1)
+			b := managedtest.GetBucket(t, api)
+			managedtest.ExpectEqual(
+				t, "A create that sets the emptied name again should have created something.", "succeeded", sets,
+				!meta.GetExternalCreateSucceeded(b).IsZero(),
+			)
+			managedtest.ExpectEqual(t, "The name should be kept in any case.", "name", "n", meta.GetExternalName(b))
+		})
+	}
+}
+
 // TestCreateError_ExistsAgain has a create whose external resource existed once, and was removed.
 func TestCreateError_ExistsAgain(t *testing.T) {
 	cases := map[string]struct {

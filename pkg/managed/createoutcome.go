@@ -130,7 +130,7 @@ func (e *createOutcome) Observe(ctx context.Context, c *layer.Call) (layer.Obser
 
 // Create the external resource.
 func (e *createOutcome) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
-	a, previous := e.attempts.In(c.Session), creation.Last(c.Managed)
+	a, previous, emptied := e.attempts.In(c.Session), creation.Last(c.Managed), c.Emptied
 	a.announced = c.Base()
 	o, err := e.External.Create(ctx, c)
 	name := creation.Last(c.Managed).Name
@@ -138,8 +138,8 @@ func (e *createOutcome) Create(ctx context.Context, c *layer.Call) (layer.Creati
 		state:   o.State,
 		err:     err,
 		meaning: failure.Of(err, c.Now()),
-		named:   e.settings.Persist && name != "" && name != previous.Name,
-		exists: previous.Confirmed && !c.Emptied && a.before.Phase != creation.Refused &&
+		named:   e.settings.Persist && name != "" && (name != previous.Name || emptied && !c.Emptied),
+		exists: previous.Confirmed && !emptied && a.before.Phase != creation.Refused &&
 			previous.Name != "" && failure.Exists(err, previous.Name),
 		withdrawn:     e.settings.Resolves,
 		deterministic: e.settings.DeterministicExternalName,

@@ -32,7 +32,8 @@ type Call struct {
 	Announced string
 
 	// Emptied reports whether Observe has emptied the external name of an external resource that
-	// does not exist. The API server keeps the name, but Create is called with an empty one.
+	// does not exist. The API server keeps the name, but Create is called with an empty one. It is false again once
+	// Create has set a name.
 	Emptied bool
 
 	// Client is the provider's external client, once it is connected.
