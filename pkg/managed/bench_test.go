@@ -3,6 +3,7 @@ package managed_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -121,8 +122,15 @@ func TestSteadyStateBudget(t *testing.T) {
 	const maxMoreAllocs = 22
 	up, graft := subjects(t, nil)
 	before := graft.requests()
-	more := testing.AllocsPerRun(100, func() { graft.reconcile(t) }) -
-		testing.AllocsPerRun(100, func() { up.reconcile(t) })
+	// Goroutines that earlier tests have left allocate, too: the least of some runs counts.
+	least := func(reconcile func(testing.TB)) float64 {
+		n := math.Inf(1)
+		for range 5 {
+			n = min(n, testing.AllocsPerRun(100, func() { reconcile(t) }))
+		}
+		return n
+	}
+	more := least(graft.reconcile) - least(up.reconcile)
 	if more > maxMoreAllocs {
 		t.Errorf(
 			"\nA reconcile without changes should make at most %d allocations more than upstream's.\ngot %v",
