@@ -104,7 +104,7 @@ func TestSnapshot_IsShown(t *testing.T) {
 		mustSucceed(t, json.Unmarshal(w.Body.Bytes(), &got))
 		expectEqual(t, "It is the snapshot.", "page", r.ours.Snapshot(), got)
 		for _, want := range []string{
-			"2 controllers, 3 kinds, watches: 1 Active 1 Dormant",
+			"\n    \"2 controllers, 3 kinds, watches: 1 Active 1 Dormant\"", // A line of its own.
 			"other: Dependency watch for gone.example.org/v1, Kind=Gone is Dormant since",
 		} {
 			if !strings.Contains(text, want) {

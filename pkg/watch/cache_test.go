@@ -618,6 +618,8 @@ func TestAddEventHandler_WhileTheCacheEnds(t *testing.T) {
 		expectEqual(t, "", "Start(...)", nil, <-done)
 		ended.Store(true)
 		wg.Wait()
+		_, err = inf.AddEventHandler(h)
+		expectEqual(t, "The cache has ended.", "AddEventHandler(...)", watch.ErrShutDown, err)
 		time.Sleep(100 * time.Microsecond)
 		if late.Load() {
 			t.Fatal("a handler got an event after Start(...) of the cache had returned")
