@@ -159,6 +159,10 @@ func TestLost(t *testing.T) {
 					errQuota, methodError{http.StatusBadGateway, errQuota},
 				}),
 				"MultiError":  multiError{read(syscall.EHOSTUNREACH), errQuota},
+				"JoinedText": errors.Join(
+					methodError{http.StatusConflict, errQuota}, fmt.Errorf("POST https://h/x: 502: %w", errQuota),
+				),
+				"MultiErrorText": multiError{&fieldError{http.StatusConflict, "oh"}, errors.New("create failed 502")},
 				"OnlyTimeout": pkgerrors.Wrap(&timeoutError{}, "cannot create"),
 			},
 		},

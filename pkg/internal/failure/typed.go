@@ -278,21 +278,32 @@ func ofNetwork(err error) Answer {
 	return Unsaid
 }
 
-// wrapping returns what causes, the meaning of the errors that err wraps, means in err.
-func wrapping(err error, causes Meaning) Meaning {
+// wrapping returns what inner, the meaning of the errors that err wraps, means in err.
+func wrapping(err error, inner Meaning) Meaning {
 	m := Meaning{Evidence: Typed, Answer: NoAnswer}
 	u, request := err.(*url.Error)                   //nolint:errorlint // It is about err itself.
 	timeout, ok := err.(interface{ Timeout() bool }) // Some errors have only this method of net.Error.
 	switch {
-	case request && causes.Evidence == Typed && causes.Answer != NoAnswer:
+	case request && inner.Evidence == Typed && inner.Answer != NoAnswer:
 		// net/http returns no error for an answer to the request. A server that issues tokens has sent it.
 		m.Answer = Unserved
-	case causes.Evidence == Typed, !request && (!ok || !timeout.Timeout()):
-		return causes
+	case inner.Evidence == Typed, !request && (!ok || !timeout.Timeout()):
+		if inner.Evidence == Typed && lostInText(causes(err)) {
+			inner.Answer = NoAnswer
+		}
+		return inner
 	case request && (u.Op == "parse" || u.Err == nil || unsentCause.MatchString(u.Err.Error())):
 		m.Answer = Unserved
 	}
 	return m
+}
+
+// lostInText reports whether one of several errors that are joined has no type, and the text of a lost answer.
+func lostInText(joined []error) bool {
+	return len(joined) > 1 && slices.ContainsFunc(joined, func(err error) bool {
+		at := func(err error) Meaning { return typed(err, time.Time{}) }
+		return err != nil && walk(err, at, wrapping).Evidence == None && OfText(err.Error()).Answer == NoAnswer
+	})
 }
 
 // retryAfter returns how long an answer asks the client to wait, and whether it asks at all. Azure's
