@@ -158,12 +158,12 @@ func TestLost(t *testing.T) {
 				"Aggregate": utilerrors.NewAggregate([]error{
 					errQuota, methodError{http.StatusBadGateway, errQuota},
 				}),
-				"MultiError":  multiError{read(syscall.EHOSTUNREACH), errQuota},
+				"MultiError": multiError{read(syscall.EHOSTUNREACH), errQuota},
 				"JoinedText": errors.Join(
 					methodError{http.StatusConflict, errQuota}, fmt.Errorf("POST https://h/x: 502: %w", errQuota),
 				),
 				"MultiErrorText": multiError{&fieldError{http.StatusConflict, "oh"}, errors.New("create failed 502")},
-				"OnlyTimeout": pkgerrors.Wrap(&timeoutError{}, "cannot create"),
+				"OnlyTimeout":    pkgerrors.Wrap(&timeoutError{}, "cannot create"),
 			},
 		},
 		"HTTP2": {
