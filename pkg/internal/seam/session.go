@@ -338,7 +338,6 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	before, kept := o.GetResourceVersion(), Empty(o)
 	// Only a status that was read from base can be told from another writer's.
 	known := before == s.base.GetResourceVersion()
-	memory := clone(o)
 	s.kind.moveStatus(kept, o)
 	s.kind.moveStatus(o, clone(s.base))
 	err := fn()
@@ -350,32 +349,13 @@ func (s *Session) KeepStatus(o client.Object, fn func() error) error {
 	case o.GetResourceVersion() == before:
 		s.kind.moveStatus(o, kept)
 	case known && s.kind.statusEqual(o, s.base):
-		server := clone(o)
-
-		if onlyFinalizersDiffer(server, s.base) {
-			// The answer to a patch lacks the other changes in memory.
-			move(o, memory)
-			bookkeeping(o, server)
-			o.SetFinalizers(slices.Clone(server.GetFinalizers()))
-		} else {
-			s.kind.moveStatus(o, kept)
-		}
-
-		s.noteWrite(server, s.known)
+		s.noteWrite(clone(o), s.known)
+		s.kind.moveStatus(o, kept)
 	default:
 		s.NoteDirectWrite(o)
 		s.Requeue(WithBackoff())
 	}
 	return err
-}
-
-// onlyFinalizersDiffer reports whether a and b, which have the same status, differ only in
-// finalizers and bookkeeping.
-func onlyFinalizersDiffer(a, b client.Object) bool {
-	want := clone(b)
-	bookkeeping(want, a)
-	want.SetFinalizers(a.GetFinalizers())
-	return sameButKind(want, a)
 }
 
 // bookkeeping copies the metadata that only the API server sets.
