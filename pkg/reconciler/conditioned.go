@@ -48,7 +48,8 @@ func newConditionsKind(of schema.GroupVersionKind, s *runtime.Scheme) (condition
 		return conditionsKind{}, nil
 	case c.err != nil || !c.GetCondition(want.Type).Equal(want):
 		return conditionsKind{}, errors.Errorf(
-			"the conditions of %s can't hold a condition: use []metav1.Condition, or implement resource.Conditioned", k.goType,
+			"the conditions of %s can't hold a condition: use []metav1.Condition, or implement resource.Conditioned",
+			k.goType,
 		)
 	}
 	return k, nil

@@ -112,9 +112,10 @@ func TestConditionsOfUnstructuredObject(t *testing.T) {
 			u := &unstructured.Unstructured{Object: tc.content}
 			c, found := conditionsKind{}.of(u)
 			_, ok := conditionsKind{goType: reflect.TypeFor[*textual]()}.of(u)
-			testkit.ExpectEqual(t, tc.reason, "of(...) without and with a type, generation", []any{tc.found, tc.ok, tc.observed}, []any{
-				found, ok, c.GetCondition(xpv2.TypeReady).ObservedGeneration,
-			})
+			testkit.ExpectEqual(
+				t, tc.reason, "of(...) without and with a type, generation", []any{tc.found, tc.ok, tc.observed},
+				[]any{found, ok, c.GetCondition(xpv2.TypeReady).ObservedGeneration},
+			)
 			if ok {
 				c.SetConditions(xpv2.Available())
 				c, _ = conditionsKind{}.of(u)

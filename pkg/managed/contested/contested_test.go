@@ -33,6 +33,13 @@ func setTeam(value string) func(b *v1alpha1.Bucket) {
 	}
 }
 
+// newBucket returns a managed resource whose external resource exists.
+func newBucket() *v1alpha1.Bucket {
+	return managedtest.NewBucket(
+		managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName),
+	)
+}
+
 func setSize(size int64) func(b *v1alpha1.Bucket) {
 	return func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Size = size }
 }
@@ -42,7 +49,9 @@ func lateInitializes(change func(b *v1alpha1.Bucket)) managed.ReconcilerOption {
 	return managedtest.WithClient(managed.ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 			change(managedtest.AsBucket(mg))
-			return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true}, nil
+			return managed.ExternalObservation{
+				ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true,
+			}, nil
 		},
 	})
 }
@@ -179,10 +188,12 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
+				api := testkit.NewAPI(newBucket())
 				recorder := &testkit.Said{}
 				n := 0
-				opts := []managed.ReconcilerOption{managed.WithRecorder(recorder), managedtest.WithClient(managed.ExternalClientFns{})}
+				opts := []managed.ReconcilerOption{
+					managed.WithRecorder(recorder), managedtest.WithClient(managed.ExternalClientFns{}),
+				}
 				if tc.args.observe != nil {
 					opts = append(opts, lateInitializes(func(b *v1alpha1.Bucket) {
 						if tc.args.writesStatus {
@@ -270,7 +281,7 @@ func TestConflictingWrites_Condition(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
+				api := testkit.NewAPI(newBucket())
 				start := func() *managed.Reconciler {
 					return managedtest.NewBucketReconciler(api, With(), lateInitializes(setSize(5)))
 				}
@@ -299,7 +310,8 @@ func TestConflictingWrites_Condition(t *testing.T) {
 				}
 				managedtest.MustReconcile(t, r, "b")
 				managedtest.ExpectEqual(
-					t, tc.reason, "status", tc.want, managedtest.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
+					t, tc.reason, "status", tc.want,
+					managedtest.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
 				)
 			})
 		})
@@ -307,7 +319,7 @@ func TestConflictingWrites_Condition(t *testing.T) {
 }
 
 func TestConflictingWrites_TransitionTime(t *testing.T) {
-	api, c := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName))), managedtest.NewClock()
+	api, c := testkit.NewAPI(newBucket()), managedtest.NewClock()
 	r := managedtest.NewBucketReconciler(api, With(), lateInitializes(setSize(5)), c.Option())
 	for range 7 {
 		managedtest.MustReconcile(t, r, "b")
@@ -321,9 +333,10 @@ func TestConflictingWrites_TransitionTime(t *testing.T) {
 
 func TestConflictingWrites_KeepsExternalName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
+		api := testkit.NewAPI(newBucket())
 		name := "id-1"
-		r := managedtest.NewBucketReconciler(api, With(), managedtest.WithClient(managed.ExternalClientFns{}), initializes(api, func(b *v1alpha1.Bucket) {
+		none := managedtest.WithClient(managed.ExternalClientFns{})
+		r := managedtest.NewBucketReconciler(api, With(), none, initializes(api, func(b *v1alpha1.Bucket) {
 			setTeam("storage")(b)
 			managedtest.WithExternalName(name)(b)
 		}))
@@ -349,7 +362,7 @@ func TestConflictingWrites_KeepsExternalName(t *testing.T) {
 func TestConflictingWrites_RemovedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const key = "example.org/etag"
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
+		api := testkit.NewAPI(newBucket())
 		r := managedtest.NewBucketReconciler(api, With(), managedtest.WithClient(managed.ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				managedtest.WithAnnotation(key, "1")(managedtest.AsBucket(mg))
