@@ -364,6 +364,7 @@ func TestCacheEnds_ControllersStop(t *testing.T) {
 			t, "A controller must not reconcile what a cache had that has ended.", "reconciles", before, reconciles,
 		)
 		expectEqual(t, "It was stopped.", "IsRunning(...)", false, e.IsRunning("c"))
+		expectEqual(t, "The cache has ended.", "state", watch.StateStopped, e.Snapshot().Kinds[0].State)
 		expectEqual(
 			t, "It can't be started again.", "Start(...)", watch.ErrShutDown,
 			e.Start("c", watch.WithRuntimeOptions(o)),
