@@ -273,6 +273,7 @@ var itemText = regexp.MustCompile(`\n[\t ]*(?:\*|#\d+:) |\battempt #?\d+\b|` +
 // the end of the text: the status of such an answer stands before it.
 func visible(text string) (answer, rest string) {
 	text = quotedStatus.ReplaceAllString(quotedCode.ReplaceAllString(text, "$1=$2"), "$1 $2")
+	text = quotedAnswer.ReplaceAllString(text, `$1 "`)
 	for from := 0; ; {
 		at := jsonObject.FindStringIndex(text[from:])
 		if at == nil {
@@ -284,7 +285,7 @@ func visible(text string) (answer, rest string) {
 		switch err := d.Decode(&object); {
 		case err == nil:
 			// It counts as little as a status in a name.
-			text = fmt.Sprintf("%s (%d)%s", text[:from], statusIn(object), text[from+int(d.InputOffset()):])
+			text = fmt.Sprintf("%s (%d).%s", text[:from], statusIn(object), text[from+int(d.InputOffset()):])
 		case errors.Is(err, io.ErrUnexpectedEOF):
 			return hideQuoted(text[:from]), hideQuoted(text[from:])
 		default:
@@ -321,6 +322,7 @@ var (
 
 	// A code or a status in quotes stays, as in Code="TooManyRequests" and status "502 Bad Gateway".
 	quotedCode   = regexp.MustCompile(`\b((?i:error ?code|code))\s?[=:]\s?"([A-Za-z][\w.]*)"`)
+	quotedAnswer = regexp.MustCompile(`"(\w+ API error \(status code [45]\d\d\))`) // Terraform's for OVH quotes all of it.
 	quotedStatus = regexp.MustCompile(`(?i)\b(status(?: ?code)?|response)[\s:=]{1,2}"([45]\d\d\b[^"]*)"`)
 
 	doubleQuoted = regexp.MustCompile("\\B\"(?:\\\\.|[^\"\\\\])*\"\\B|\\B`[^`]*`\\B")
