@@ -320,9 +320,10 @@ var (
 	jsonObject = regexp.MustCompile(`\{\s*"`)
 	statusKey  = regexp.MustCompile(`(?i)^(?:http_?)?(?:status)?_?(?:code)?$`)
 
-	// A code or a status in quotes stays, as in Code="TooManyRequests" and status "502 Bad Gateway".
+	// A code or a status in quotes stays, as in Code="TooManyRequests" and status "502 Bad Gateway". Terraform's
+	// provider for OVH quotes the whole answer.
 	quotedCode   = regexp.MustCompile(`\b((?i:error ?code|code))\s?[=:]\s?"([A-Za-z][\w.]*)"`)
-	quotedAnswer = regexp.MustCompile(`"(\w+ API error \(status code [45]\d\d\))`) // Terraform's for OVH quotes all of it.
+	quotedAnswer = regexp.MustCompile(`"(\w+ API error \(status code [45]\d\d\))`)
 	quotedStatus = regexp.MustCompile(`(?i)\b(status(?: ?code)?|response)[\s:=]{1,2}"([45]\d\d\b[^"]*)"`)
 
 	doubleQuoted = regexp.MustCompile("\\B\"(?:\\\\.|[^\"\\\\])*\"\\B|\\B`[^`]*`\\B")
