@@ -1177,7 +1177,7 @@ func plantedFaults() []planted {
 				}
 			}()
 		})},
-		{"LockHeldAcrossACrash", "create/failover-before", []Verdict{Escaped}, graftWith(true, func(c *changed) {
+		{"LockHeldAcrossACrash", "create/crash-before", []Verdict{Escaped}, graftWith(true, func(c *changed) {
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 				global.Lock()
 				defer global.Unlock()

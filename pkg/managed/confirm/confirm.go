@@ -43,7 +43,8 @@ func With(n int, interval time.Duration) managed.ReconcilerOption {
 	}
 	if interval <= 0 {
 		panic(errors.Errorf(
-			"confirm.With was given an interval of %s: pass the time between two observations, more than zero", interval,
+			"confirm.With was given an interval of %s: pass the time between two observations, more than zero",
+			interval,
 		))
 	}
 	return managed.With(layer.Option{Name: "confirm.With", Layers: []layer.Staged{{

@@ -176,8 +176,10 @@ func (e *refusal) Observe(ctx context.Context, c *layer.Call) (layer.Observation
 		// one was deleted.
 		return o, nil
 	case was.Incomplete():
-		o.Reason, o.Message = deletion.ReasonCreateResultUnknown, messageRefusedOrCreated
-		return o, errors.New(messageRefusedOrCreated)
+		return o, &layer.Hold{
+			Reason: deletion.ReasonCreateResultUnknown, Message: messageRefusedOrCreated,
+			Cause: errors.New(messageRefusedOrCreated),
+		}
 	case meta.WasDeleted(c.Managed):
 		return layer.Observation{}, nil
 	case !seam.Allows(c.Managed, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete):

@@ -84,11 +84,16 @@ func ProviderConfigKey(
 	}
 	for _, field := range fields {
 		if slices.Contains(strings.Split(field, "."), "") {
-			panic(errors.Errorf("reservation.ProviderConfigKey was given the field %q: pass a path such as spec.accountID", field))
+			panic(errors.Errorf(
+				"reservation.ProviderConfigKey was given the field %q: pass a path such as spec.accountID", field,
+			))
 		}
 	}
 	if !c.Scheme().IsVersionRegistered(configs) {
-		panic(errors.Errorf("reservation.ProviderConfigKey was given %q, which the client's scheme does not have: pass the group and version of provider configs, and add its API package to the manager's scheme with AddToScheme", configs))
+		panic(errors.Errorf(
+			"reservation.ProviderConfigKey was given %q, which the client's scheme does not have: pass the group and version of provider configs, and add its API package to the manager's scheme with AddToScheme",
+			configs,
+		))
 	}
 	return func(ctx context.Context, mg resource.Managed) (string, error) {
 		name := meta.GetExternalName(mg)

@@ -367,7 +367,6 @@ func (c *createResolver) found(ctx context.Context, s *seam.Session, mg resource
 	if had != "" && had != name && had != mg.GetName() {
 		layer.Overwrote(c.log, c.recorder, mg, meta.AnnotationKeyExternalName, had, name)
 	}
-	c.log.Debug("Found the external resource of an earlier create", "uid", mg.GetUID(), "external-name", name)
 	c.recorder.Event(
 		mg,
 		event.Normal(
@@ -384,7 +383,6 @@ func (c *createResolver) absent(ctx context.Context, s *seam.Session, mg resourc
 	if err := c.commit(ctx, s, mg, creation.On(mg).Absent()); err != nil {
 		return err
 	}
-	c.log.Debug("An interrupted create created nothing", "uid", mg.GetUID())
 	c.recorder.Event(mg, event.Normal(reasonResolvedCreate, "An interrupted create created no external resource"))
 	c.resolved(s, mg)
 	return nil
