@@ -27,7 +27,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/managed"
-	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
@@ -929,53 +928,6 @@ func TestThrottled_Backoff(t *testing.T) {
 				if got := api.Writes(); got > 3*40 {
 					t.Errorf("\n%s\nwant no more writes than upstream: got %d", tc.reason, got)
 				}
-			})
-		})
-	}
-}
-
-// TestWithRateLimits_FailedCreateOfReservedName has the calls after which a reservation may be released.
-func TestWithRateLimits_FailedCreateOfReservedName(t *testing.T) {
-	type want struct {
-		Calls  []string
-		Tokens float64 // of 100
-	}
-	cases := map[string]struct {
-		reason string
-		bucket []managedtest.BucketModifier
-		err    error
-		want   want
-	}{
-		"Throttled": {
-			reason: "No call should be made after a create that was throttled.",
-			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("n")},
-			err:    Throttled(errors.New("slow down"), time.Minute),
-			want:   want{Calls: []string{"observe", "create"}},
-		},
-		"Failed": {
-			reason: "The Observe after a create that failed should take a token.",
-			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("n")},
-			err:    errors.New("quota exceeded"),
-			want:   want{Calls: []string{"observe", "create", "observe"}, Tokens: 97},
-		},
-		"NothingReserved": {
-			reason: "No call should be made after a create that failed without a reservation.",
-			err:    errors.New("quota exceeded"),
-			want:   want{Calls: []string{"observe", "create"}, Tokens: 98},
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(tc.bucket...))
-				ext := &managedtest.CountingClient{Absent: true, Errs: map[string]error{"create": tc.err}}
-				limits := New(0.001, 100)
-				r := managedtest.NewBucketReconciler(
-					api, ext.Connect(), reservation.With("provider"), With(limits),
-				)
-				managedtest.MustReconcileTimes(t, r, 1)
-				got := want{Calls: ext.Calls, Tokens: gauge(t, limits, "graft_limit_tokens")}
-				managedtest.ExpectEqual(t, tc.reason, "calls, tokens", tc.want, got)
 			})
 		})
 	}
