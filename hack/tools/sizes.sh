@@ -20,6 +20,8 @@ now() {
 	for part in watch reconciler crashtest upjet; do
 		echo "$part $(count "^pkg/$part/.*\.go$" "$test")"
 	done
+	echo "core $(count '^pkg/(managed|internal/(layer|seam|names|creation|deletion))/[^/]*\.go$' "$test")"
+	echo "options $(count '^pkg/(managed/[^/]*|internal/limit)/[^/]*\.go$' "$test")"
 	echo "asyncstate $(count '^pkg/(asyncstate|internal/failure)/.*\.go$' "$test")"
 	echo "pkg $(count '^pkg/.*\.go$' "$test|$fake")"
 	echo "fakes $(count "$fake.*\.go$" "$test")"

@@ -652,6 +652,7 @@ func plantedFaults() []planted {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
 				meta.AddAnnotations(mg, map[string]string{"example.org/observed": time.Now().Format(time.RFC3339Nano)})
+				o.ResourceLateInitialized = o.ResourceExists
 				return o, err
 			}
 		})},

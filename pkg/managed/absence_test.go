@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -52,7 +52,7 @@ func (cloud *laggingCloud) client(create func(b *v1alpha1.Bucket) error) managed
 			if cloud.createdAt.IsZero() {
 				cloud.createdAt = time.Now()
 			}
-			return managed.ExternalCreation{}, create(managedtest.AsBucket(mg))
+			return managed.ExternalCreation{}, create(kit.AsBucket(mg))
 		},
 		DeleteFn: func(context.Context, resource.Managed) (managed.ExternalDelete, error) {
 			cloud.deletes++
@@ -65,9 +65,9 @@ func (cloud *laggingCloud) client(create func(b *v1alpha1.Bucket) error) managed
 // reconcileFor reconciles b as a controller does, until d has passed or b no longer exists.
 func reconcileFor(t *testing.T, api *testkit.API, r *managed.Reconciler, d time.Duration) {
 	t.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end) && managedtest.GetBucket(t, api).GetName() != ""; {
-		result, err := r.Reconcile(context.Background(), managedtest.Request())
-		managedtest.Must(t, err)
+	for end := time.Now().Add(d); time.Now().Before(end) && kit.GetBucket(t, api).GetName() != ""; {
+		result, err := r.Reconcile(context.Background(), kit.Request())
+		kit.Must(t, err)
 		time.Sleep(max(result.RequeueAfter, time.Second))
 	}
 	synctest.Wait()
@@ -76,7 +76,7 @@ func reconcileFor(t *testing.T, api *testkit.API, r *managed.Reconciler, d time.
 func TestCreationGracePeriod(t *testing.T) {
 	failed := errors.New("timed out waiting for the bucket to become ready")
 	setName := func(err error) func(b *v1alpha1.Bucket) error {
-		return func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return err }
+		return func(b *v1alpha1.Bucket) error { kit.WithExternalName("id-1")(b); return err }
 	}
 	returnExists := func(*v1alpha1.Bucket) error { return errors.New("BucketAlreadyExists: the bucket already exists") }
 	type want struct {
@@ -86,7 +86,7 @@ func TestCreationGracePeriod(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason     string
-		bucket     []managedtest.BucketModifier
+		bucket     []kit.BucketModifier
 		lag        time.Duration
 		slow       time.Duration // an Observe that begins ten seconds after the create
 		onCreate   func(b *v1alpha1.Bucket) error
@@ -132,31 +132,31 @@ func TestCreationGracePeriod(t *testing.T) {
 		},
 		"NameIsRepeated": {
 			reason: "The create should be repeated when it failed and has not changed the external name.",
-			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("id-1")}, lag: time.Hour, onCreate: setName(failed),
+			bucket: []kit.BucketModifier{kit.WithExternalName("id-1")}, lag: time.Hour, onCreate: setName(failed),
 			reconcileFor: 3 * time.Second, want: want{Creates: 3, Exists: true},
 		},
 		"ExistsUnconfirmed": {
 			reason: "The create should be repeated when it returns that the external resource already exists, and no create has succeeded before.",
-			bucket: []managedtest.BucketModifier{managedtest.WithExternalName("id-1")}, lag: time.Hour, onCreate: returnExists,
+			bucket: []kit.BucketModifier{kit.WithExternalName("id-1")}, lag: time.Hour, onCreate: returnExists,
 			reconcileFor: 3 * time.Second, want: want{Creates: 3, Exists: true},
 		},
 		"ExistsUnnamed": {
 			reason: "The create should be repeated when it returns that the external resource already exists, and the managed resource has no external name.",
 			lag:    time.Hour, onCreate: returnExists,
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithAnnotation(
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(
 					meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z",
-				), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
+				), kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
 			},
 			reconcileFor: 3 * time.Second, want: want{Creates: 3, Exists: true},
 		},
 		"ExistsConfirmed": {
 			reason: "The grace period should start again when a repeated create returns that the external resource already exists.",
 			lag:    time.Hour, onCreate: returnExists,
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithExternalName("id-1"), managedtest.WithAnnotation(
+			bucket: []kit.BucketModifier{
+				kit.WithExternalName("id-1"), kit.WithAnnotation(
 					meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z",
-				), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
+				), kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:01Z"),
 			},
 			reconcileFor: 20 * time.Second, want: want{Creates: 1, Exists: true},
 		},
@@ -178,10 +178,10 @@ func TestCreationGracePeriod(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(tc.bucket...))
+				api := testkit.NewAPI(kit.NewBucket(tc.bucket...))
 				cloud := &laggingCloud{lag: tc.lag, slowFrom: 10 * time.Second, slow: tc.slow}
 				opts := []managed.ReconcilerOption{
-					managed.WithCreationGracePeriod(30 * time.Second), managedtest.WithClient(cloud.client(tc.onCreate)),
+					managed.WithCreationGracePeriod(30 * time.Second), kit.WithClient(cloud.client(tc.onCreate)),
 				}
 				if tc.withFinder {
 					opts = append(
@@ -201,17 +201,17 @@ func TestCreationGracePeriod(t *testing.T) {
 						resolve.WithAfter(time.Second),
 					)
 				}
-				r := managedtest.NewBucketReconciler(api, opts...)
+				r := kit.NewBucketReconciler(api, opts...)
 				if tc.deletedAfter > 0 {
 					reconcileFor(t, api, r, tc.deletedAfter)
-					managedtest.DeleteBucket(t, api, "b")
+					kit.DeleteBucket(t, api, "b")
 				}
 				reconcileFor(t, api, r, tc.reconcileFor)
-				managedtest.ExpectEqual(t, tc.reason, "result", tc.want, want{
+				kit.ExpectEqual(t, tc.reason, "result", tc.want, want{
 					Creates: cloud.creates,
 					Deletes: cloud.deletes,
 					Exists:  !cloud.createdAt.IsZero(),
-					Deleted: managedtest.GetBucket(t, api).GetName() == "",
+					Deleted: kit.GetBucket(t, api).GetName() == "",
 				})
 			})
 		})
@@ -219,7 +219,7 @@ func TestCreationGracePeriod(t *testing.T) {
 }
 
 func TestDeletion_InterruptedCreate(t *testing.T) {
-	now := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:00Z")
+	now := kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:00Z")
 	type want struct {
 		Deletes int
 		Exists  bool // the external resource
@@ -227,9 +227,9 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason    string
-		announced managedtest.BucketModifier // by another process
-		before    managedtest.BucketModifier // another annotation
-		exists    bool                       // the external resource, when the process starts
+		announced kit.BucketModifier // by another process
+		before    kit.BucketModifier // another annotation
+		exists    bool               // the external resource, when the process starts
 		onCreate  error
 
 		// Until another process takes over, until the managed resource is deleted, and until the
@@ -253,7 +253,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		},
 		"LongAgo": {
 			reason:       "A create that has certainly ended should not delay the deletion.",
-			announced:    managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z"),
+			announced:    kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T20:00:00Z"),
 			reconcileFor: 2 * time.Second,
 			want:         want{Deleted: true},
 		},
@@ -296,7 +296,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		"ExistedBefore": {
 			reason:       "The external resource should be deleted again when the first delete has deleted an older one.",
 			announced:    now,
-			before:       managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:00Z"),
+			before:       kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "1999-12-31T20:00:00Z"),
 			exists:       true,
 			arrivesAfter: 50 * time.Second,
 			reconcileFor: 3 * time.Minute,
@@ -304,8 +304,8 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		},
 		"AnnouncedByAnotherClock": {
 			reason:       "The external resource should be deleted again although the clock of the old process was ahead.",
-			announced:    managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:59Z"),
-			before:       managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2000-01-01T00:00:58Z"),
+			announced:    kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2000-01-01T00:00:59Z"),
+			before:       kit.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2000-01-01T00:00:58Z"),
 			deletedAfter: 2 * time.Second, arrivesAfter: 50 * time.Second,
 			reconcileFor: 3 * time.Minute,
 			want:         want{Deletes: 2, Deleted: true},
@@ -313,7 +313,7 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 		"Recorded": {
 			reason:       "The external resource should be deleted although the create arrives late that an asynchronous provider had begun.",
 			announced:    now,
-			before:       managedtest.WithAnnotation(asyncstate.AnnotationKeyOperation, "{}"),
+			before:       kit.WithAnnotation(asyncstate.AnnotationKeyOperation, "{}"),
 			arrivesAfter: 50 * time.Second,
 			reconcileFor: time.Minute,
 			want:         want{Deletes: 1, Deleted: true},
@@ -328,8 +328,8 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := managedtest.NewBucket(managedtest.WithExternalName("b"), managedtest.WithFinalizers(managed.FinalizerName))
-				for _, set := range []managedtest.BucketModifier{tc.announced, tc.before} {
+				b := kit.NewBucket(kit.WithExternalName("b"), kit.WithFinalizers(managed.FinalizerName))
+				for _, set := range []kit.BucketModifier{tc.announced, tc.before} {
 					if set != nil {
 						set(b)
 					}
@@ -339,20 +339,21 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 					cloud.createdAt = time.Now()
 				}
 				newReconciler := func() *managed.Reconciler {
-					return managedtest.NewBucketReconciler(api, managed.WithDeterministicExternalName(true), managedtest.WithClient(cloud.client(
-						func(*v1alpha1.Bucket) error {
-							if tc.onCreate != nil {
-								cloud.createdAt = time.Time{}
-							}
-							return tc.onCreate
-						},
-					)))
+					return kit.NewBucketReconciler(api, managed.WithDeterministicExternalName(true),
+						kit.WithClient(cloud.client(
+							func(*v1alpha1.Bucket) error {
+								if tc.onCreate != nil {
+									cloud.createdAt = time.Time{}
+								}
+								return tc.onCreate
+							},
+						)))
 				}
 				r := newReconciler()
 				reconcile := func(d time.Duration) {
 					for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(time.Second) {
-						_, err := r.Reconcile(t.Context(), managedtest.Request())
-						managedtest.Must(t, err)
+						_, err := r.Reconcile(t.Context(), kit.Request())
+						kit.Must(t, err)
 					}
 				}
 				if tc.restartsAfter > 0 {
@@ -362,16 +363,16 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 				if tc.deletedAfter > 0 {
 					reconcile(tc.deletedAfter)
 				}
-				managedtest.DeleteBucket(t, api, "b")
+				kit.DeleteBucket(t, api, "b")
 				if tc.arrivesAfter > 0 {
 					reconcile(tc.arrivesAfter)
 					cloud.createdAt = time.Now()
 				}
 				reconcile(tc.reconcileFor)
-				managedtest.ExpectEqual(t, tc.reason, "result", tc.want, want{
+				kit.ExpectEqual(t, tc.reason, "result", tc.want, want{
 					Deletes: cloud.deletes,
 					Exists:  !cloud.createdAt.IsZero(),
-					Deleted: managedtest.GetBucket(t, api).GetName() == "",
+					Deleted: kit.GetBucket(t, api).GetName() == "",
 				})
 			})
 		})
@@ -381,51 +382,57 @@ func TestDeletion_InterruptedCreate(t *testing.T) {
 func TestDeletionStatus_SyncedAfterObserveFailed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		bucket []managedtest.BucketModifier
+		bucket []kit.BucketModifier
 		exists bool
 		opts   []managed.ReconcilerOption
 		want   xpv2.ConditionReason
 	}{
 		"ForeignFinalizer": {
 			reason: "Synced should be True when Observe succeeds again while a foreign finalizer holds the managed resource.",
-			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/other")},
+			bucket: []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName, "example.org/other")},
 			exists: true, want: xpv2.ReasonReconcileSuccess,
 		},
 		"ConfirmingAbsence": {
 			reason: "Synced should be True when Observe succeeds again while the absence of the external resource is confirmed.",
-			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket: []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName)},
 			opts:   []managed.ReconcilerOption{confirm.With(3, time.Hour)}, want: xpv2.ReasonReconcileSuccess,
 		},
 		"GracePeriod": {
 			reason: "Synced should be True when Observe succeeds again within the creation grace period.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(
+			bucket: []kit.BucketModifier{
+				kit.WithFinalizers(managed.FinalizerName), kit.WithAnnotation(
 					meta.AnnotationKeyExternalCreatePending, seam.Stamp(time.Now()),
-				), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, seam.Stamp(time.Now())),
+				), kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, seam.Stamp(time.Now())),
 			},
-			opts: []managed.ReconcilerOption{managed.WithCreationGracePeriod(time.Hour)}, want: xpv2.ReasonReconcileSuccess,
+			opts: []managed.ReconcilerOption{
+				managed.WithCreationGracePeriod(time.Hour),
+			}, want: xpv2.ReasonReconcileSuccess,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(append(tc.bucket, managedtest.WithExternalName("id-1"), managedtest.WithDeletionTimestamp)...))
-			ext := &managedtest.ExternalResource{Exists: tc.exists}
+			api := testkit.NewAPI(
+				kit.NewBucket(append(tc.bucket, kit.WithExternalName("id-1"), kit.WithDeletionTimestamp)...),
+			)
+			ext := &kit.ExternalResource{Exists: tc.exists}
 			observeErr := errors.New("no route to host")
 			ext.OnCall("observe", func(*v1alpha1.Bucket) error { return observeErr })
-			r := managedtest.NewBucketReconciler(api, append(tc.opts, managedtest.WithClient(ext.Client()))...)
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.ExpectEqual(
+			r := kit.NewBucketReconciler(api, append(tc.opts, kit.WithClient(ext.Client()))...)
+			kit.MustReconcile(t, r, "b")
+			kit.ExpectEqual(
 				t, tc.reason, "Synced while Observe fails", xpv2.ReasonReconcileError,
-				managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason,
+				kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason,
 			)
 			observeErr = nil
-			managedtest.MustReconcile(t, r, "b")
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.want, b.GetCondition(xpv2.TypeSynced).Reason)
-			managedtest.ExpectEqual(t, tc.reason, "Deleting", corev1.ConditionTrue, b.GetCondition(reconciler.TypeDeleting).Status)
+			kit.MustReconcile(t, r, "b")
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "Synced", tc.want, b.GetCondition(xpv2.TypeSynced).Reason)
+			kit.ExpectEqual(
+				t, tc.reason, "Deleting", corev1.ConditionTrue, b.GetCondition(reconciler.TypeDeleting).Status,
+			)
 			api.Forget()
-			managedtest.MustReconcile(t, r, "b", "b")
-			managedtest.ExpectEqual(t, tc.reason, "writes in an unchanged situation", 0, api.Writes())
+			kit.MustReconcile(t, r, "b", "b")
+			kit.ExpectEqual(t, tc.reason, "writes in an unchanged situation", 0, api.Writes())
 		})
 	}
 }
@@ -458,22 +465,22 @@ func TestCreationGracePeriod_OtherClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				created := time.Now().Add(tc.ahead).Format(time.RFC3339)
-				api := testkit.NewAPI(managedtest.NewBucket(
-					managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName),
-					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, created),
-					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created),
+				api := testkit.NewAPI(kit.NewBucket(
+					kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName),
+					kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, created),
+					kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created),
 				))
 				cloud := &laggingCloud{lag: tc.lag, createdAt: time.Now()}
-				r := managedtest.NewBucketReconciler(
+				r := kit.NewBucketReconciler(
 					api, managed.WithCreationGracePeriod(30*time.Second),
-					managedtest.WithClient(cloud.client(func(*v1alpha1.Bucket) error { return nil })),
+					kit.WithClient(cloud.client(func(*v1alpha1.Bucket) error { return nil })),
 				)
 				if tc.deleted {
-					managedtest.DeleteBucket(t, api, "b")
+					kit.DeleteBucket(t, api, "b")
 				}
 				reconcileFor(t, api, r, 45*time.Second)
-				managedtest.ExpectEqual(t, tc.reason, "creates", tc.wantCreates, cloud.creates)
-				managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, managedtest.GetBucket(t, api).GetName() == "")
+				kit.ExpectEqual(t, tc.reason, "creates", tc.wantCreates, cloud.creates)
+				kit.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, kit.GetBucket(t, api).GetName() == "")
 			})
 		})
 	}

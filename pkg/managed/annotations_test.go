@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -70,19 +70,19 @@ func TestAnnotations_StoredAfterEachCall(t *testing.T) {
 					continue // the policies forbid this call
 				}
 				t.Run(strings.Join([]string{how, endName, policyName}, "/"), func(t *testing.T) {
-					b := managedtest.NewBucket(
-						managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(keptKey, "kept"),
-						managedtest.WithAnnotation(removedKey, "removed"), managedtest.WithAnnotation(changedKey, "before"),
-						managedtest.WithPolicies(allowed...),
+					b := kit.NewBucket(
+						kit.WithFinalizers(managed.FinalizerName), kit.WithAnnotation(keptKey, "kept"),
+						kit.WithAnnotation(removedKey, "removed"), kit.WithAnnotation(changedKey, "before"),
+						kit.WithPolicies(allowed...),
 					)
 					if call == "delete" {
-						managedtest.WithDeletionTimestamp(b)
+						kit.WithDeletionTimestamp(b)
 					}
 					api := testkit.NewAPI(b)
 					called := 0
 					version := ""
 					ctx, cancel := context.WithCancel(t.Context())
-					ext := &managedtest.ExternalResource{
+					ext := &kit.ExternalResource{
 						Exists:          call != "create",
 						Outdated:        call == "update",
 						LateInitialized: late,
@@ -104,9 +104,9 @@ func TestAnnotations_StoredAfterEachCall(t *testing.T) {
 					})
 					func() {
 						defer func() { _ = recover() }()
-						_, _ = managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())).Reconcile(ctx, managedtest.Request())
+						_, _ = kit.NewBucketReconciler(api, kit.WithClient(ext.Client())).Reconcile(ctx, kit.Request())
 					}()
-					managedtest.ExpectEqual(t, reason, "calls", 1, called)
+					kit.ExpectEqual(t, reason, "calls", 1, called)
 					// Of an Observe only what identifies the external resource is stored, unless it late-initialized.
 					all := call != "observe" || late && end.err == nil && !end.panics
 					stored := map[string]any{meta.AnnotationKeyExternalName: "id-1"}
@@ -115,7 +115,7 @@ func TestAnnotations_StoredAfterEachCall(t *testing.T) {
 							stored[k] = v
 						}
 					}
-					managedtest.ExpectEqual(t, reason, "patch", map[string]any{"metadata": map[string]any{
+					kit.ExpectEqual(t, reason, "patch", map[string]any{"metadata": map[string]any{
 						"annotations":     stored,
 						"uid":             "uid-1",
 						"resourceVersion": version,
@@ -126,14 +126,14 @@ func TestAnnotations_StoredAfterEachCall(t *testing.T) {
 							t.Errorf("\nA patch should have no annotation that the call did not set.\ngot %s", r.Body)
 						}
 					}
-					got := managedtest.GetBucket(t, api).GetAnnotations()
+					got := kit.GetBucket(t, api).GetAnnotations()
 					for k, v := range stored {
-						managedtest.ExpectEqual(t, reason, k, v, any(got[k]))
+						kit.ExpectEqual(t, reason, k, v, any(got[k]))
 					}
-					managedtest.ExpectEqual(t, "Other annotations should be kept.", keptKey, "kept", got[keptKey])
-					managedtest.ExpectEqual(
+					kit.ExpectEqual(t, "Other annotations should be kept.", keptKey, "kept", got[keptKey])
+					kit.ExpectEqual(
 						t, "Only a create that panics should stay pending.", "incomplete",
-						call == "create" && end.panics, meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
+						call == "create" && end.panics, meta.ExternalCreateIncomplete(kit.GetBucket(t, api)),
 					)
 				})
 			}
@@ -149,7 +149,7 @@ func firstPatch(t *testing.T, api *testkit.API) map[string]any {
 			continue
 		}
 		body := map[string]any{}
-		managedtest.Must(t, json.Unmarshal([]byte(r.Body), &body))
+		kit.Must(t, json.Unmarshal([]byte(r.Body), &body))
 		return body
 	}
 	return nil
@@ -160,16 +160,16 @@ func TestAnnotations_OfInitializers(t *testing.T) {
 		"An annotation that an initializer has written should not be stored again.":                  true,
 		"An annotation that an initializer has only set should not be stored with those of Observe.": false,
 	} {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName)))
-		ext := (&managedtest.ExternalResource{Exists: true}).OnCall(
-			"observe", func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return nil },
+		api := testkit.NewAPI(kit.NewBucket(kit.WithFinalizers(managed.FinalizerName)))
+		ext := (&kit.ExternalResource{Exists: true}).OnCall(
+			"observe", func(b *v1alpha1.Bucket) error { kit.WithExternalName("id-1")(b); return nil },
 		)
-		managedtest.MustReconcile(
+		kit.MustReconcile(
 			t,
-			managedtest.NewBucketReconciler(
-				api, managedtest.WithClient(ext.Client()),
+			kit.NewBucketReconciler(
+				api, kit.WithClient(ext.Client()),
 				managed.WithInitializers(managed.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
-					if managedtest.WithAnnotation(addedKey, "initial")(managedtest.AsBucket(mg)); written {
+					if kit.WithAnnotation(addedKey, "initial")(kit.AsBucket(mg)); written {
 						return api.Client().Update(ctx, mg)
 					}
 					return nil
@@ -178,10 +178,10 @@ func TestAnnotations_OfInitializers(t *testing.T) {
 			"b",
 		)
 		md, _ := firstPatch(t, api)["metadata"].(map[string]any)
-		managedtest.ExpectEqual(t, reason, "patched annotations", map[string]any{
+		kit.ExpectEqual(t, reason, "patched annotations", map[string]any{
 			meta.AnnotationKeyExternalName: "id-1",
 		}, md["annotations"])
-		managedtest.ExpectEqual(t, reason, "ID in status", "id-1", managedtest.GetBucket(t, api).Status.AtProvider.ID)
+		kit.ExpectEqual(t, reason, "ID in status", "id-1", kit.GetBucket(t, api).Status.AtProvider.ID)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestLateInitialized(t *testing.T) {
 	setLabel := func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) }
 	setStatus := func(b *v1alpha1.Bucket) { b.Status.AtProvider.Facts = map[string]string{"a": "b"} }
 	removeAnnotations := func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) }
-	notAllowed := managedtest.WithPolicies(
+	notAllowed := kit.WithPolicies(
 		xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate, xpv2.ManagementActionDelete,
 		xpv2.ManagementActionObserve,
 	)
@@ -198,7 +198,7 @@ func TestLateInitialized(t *testing.T) {
 		reason             string
 		notLateInitialized bool // Observe does not return ResourceLateInitialized
 		policyForbids      bool // the policies forbid late initialization
-		onObserve          []managedtest.BucketModifier
+		onObserve          []kit.BucketModifier
 		wantPatches        int
 		wantUpdates        int
 		wantRegion         string
@@ -216,7 +216,7 @@ func TestLateInitialized(t *testing.T) {
 		"NameAndFinalizer": {
 			reason:           "The status should be kept when an external name is stored and the finalizer is added.",
 			policyForbids:    true,
-			onObserve:        []managedtest.BucketModifier{managedtest.WithExternalName("id-1")},
+			onObserve:        []kit.BucketModifier{kit.WithExternalName("id-1")},
 			wantPatches:      1,
 			wantUpdates:      1,
 			wantName:         "id-1",
@@ -224,7 +224,7 @@ func TestLateInitialized(t *testing.T) {
 		},
 		"SpecAndFinalizer": {
 			reason:           "The status should be kept when the spec is late-initialized and the finalizer is added.",
-			onObserve:        []managedtest.BucketModifier{setRegion},
+			onObserve:        []kit.BucketModifier{setRegion},
 			wantUpdates:      2,
 			wantRegion:       "eu",
 			withoutFinalizer: true,
@@ -239,29 +239,29 @@ func TestLateInitialized(t *testing.T) {
 		"Nothing": {reason: "Nothing should be updated when nothing has changed."},
 		"Status": {
 			reason:    "The status should be updated once, and nothing else.",
-			onObserve: []managedtest.BucketModifier{setStatus},
+			onObserve: []kit.BucketModifier{setStatus},
 		},
 		"Name": {
 			reason:      "The external name should be stored in a patch.",
-			onObserve:   []managedtest.BucketModifier{managedtest.WithExternalName("id-1")},
+			onObserve:   []kit.BucketModifier{kit.WithExternalName("id-1")},
 			wantPatches: 1,
 			wantName:    "id-1",
 		},
 		"NameAndStatus": {
 			reason:      "The external name should be stored in a patch, and the status in an update.",
-			onObserve:   []managedtest.BucketModifier{managedtest.WithExternalName("id-1"), setStatus},
+			onObserve:   []kit.BucketModifier{kit.WithExternalName("id-1"), setStatus},
 			wantPatches: 1,
 			wantName:    "id-1",
 		},
 		"Spec": {
 			reason:      "The spec should be late-initialized.",
-			onObserve:   []managedtest.BucketModifier{setRegion},
+			onObserve:   []kit.BucketModifier{setRegion},
 			wantUpdates: 1,
 			wantRegion:  "eu",
 		},
 		"NameAndSpec": {
 			reason:      "The external name and the spec should be stored.",
-			onObserve:   []managedtest.BucketModifier{managedtest.WithExternalName("id-1"), setRegion, setStatus},
+			onObserve:   []kit.BucketModifier{kit.WithExternalName("id-1"), setRegion, setStatus},
 			wantPatches: 1,
 			wantUpdates: 1,
 			wantRegion:  "eu",
@@ -269,23 +269,23 @@ func TestLateInitialized(t *testing.T) {
 		},
 		"Label": {
 			reason:      "Labels should be stored by an update.",
-			onObserve:   []managedtest.BucketModifier{setLabel},
+			onObserve:   []kit.BucketModifier{setLabel},
 			wantUpdates: 1,
 		},
 		"RemovedAnnotation": {
 			reason:            "As with upstream, an update should remove annotations.",
-			onObserve:         []managedtest.BucketModifier{removeAnnotations},
+			onObserve:         []kit.BucketModifier{removeAnnotations},
 			wantUpdates:       1,
 			wantNoAnnotations: true,
 		},
 		"SpecWithoutPolicy": {
 			reason:        "The spec should not be updated if the policies forbid late initialization.",
-			onObserve:     []managedtest.BucketModifier{setRegion},
+			onObserve:     []kit.BucketModifier{setRegion},
 			policyForbids: true,
 		},
 		"NameAndSpecWithoutPolicy": {
 			reason:        "The external name should be stored although the policies forbid late initialization.",
-			onObserve:     []managedtest.BucketModifier{managedtest.WithExternalName("id-1"), setRegion},
+			onObserve:     []kit.BucketModifier{kit.WithExternalName("id-1"), setRegion},
 			policyForbids: true,
 			wantPatches:   1,
 			wantName:      "id-1",
@@ -293,27 +293,30 @@ func TestLateInitialized(t *testing.T) {
 		"SameName": {
 			reason:             "An external name that is stored should not be stored again.",
 			notLateInitialized: true,
-			onObserve:          []managedtest.BucketModifier{managedtest.WithExternalName("id-0")},
+			onObserve:          []kit.BucketModifier{kit.WithExternalName("id-0")},
 		},
 		"EmptiedName": {
 			reason:             "The external name should be kept when Observe sets it to the empty string.",
 			notLateInitialized: true,
-			onObserve:          []managedtest.BucketModifier{managedtest.WithExternalName("")},
+			onObserve:          []kit.BucketModifier{kit.WithExternalName("")},
 		},
 		"RemovedName": {
 			reason:             "The external name should be kept when Observe removes it.",
 			notLateInitialized: true,
-			onObserve:          []managedtest.BucketModifier{managedtest.WithoutAnnotation(meta.AnnotationKeyExternalName)},
+			onObserve:          []kit.BucketModifier{kit.WithoutAnnotation(meta.AnnotationKeyExternalName)},
 		},
 		"RemovedAll": {
 			reason:             "Annotations should be kept when Observe removes all of them.",
 			notLateInitialized: true,
-			onObserve:          []managedtest.BucketModifier{removeAnnotations},
+			onObserve:          []kit.BucketModifier{removeAnnotations},
 		},
 	}
 	for n, tc := range cases {
 		t.Run(n, func(t *testing.T) {
-			b := managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(keptKey, "kept"), managedtest.WithExternalName("id-0"))
+			b := kit.NewBucket(
+				kit.WithFinalizers(managed.FinalizerName), kit.WithAnnotation(keptKey, "kept"),
+				kit.WithExternalName("id-0"),
+			)
 			if tc.policyForbids {
 				notAllowed(b)
 			}
@@ -321,7 +324,7 @@ func TestLateInitialized(t *testing.T) {
 				b.SetFinalizers(nil)
 			}
 			api := testkit.NewAPI(b)
-			ext := (&managedtest.ExternalResource{
+			ext := (&kit.ExternalResource{
 				Exists:          true,
 				LateInitialized: !tc.notLateInitialized,
 			}).OnCall("observe", func(b *v1alpha1.Bucket) error {
@@ -330,30 +333,30 @@ func TestLateInitialized(t *testing.T) {
 				}
 				return nil
 			})
-			opts := []managed.ReconcilerOption{managedtest.WithClient(ext.Client())}
+			opts := []managed.ReconcilerOption{kit.WithClient(ext.Client())}
 			if tc.finalizer != nil {
 				opts = append(opts, managed.WithFinalizer(tc.finalizer(api)))
 			}
-			r := managedtest.NewBucketReconciler(api, opts...)
-			managedtest.MustReconcile(t, r, "b")
+			r := kit.NewBucketReconciler(api, opts...)
+			kit.MustReconcile(t, r, "b")
 			want := map[string]string{keptKey: "kept", meta.AnnotationKeyExternalName: cmp.Or(tc.wantName, "id-0")}
 			if tc.wantNoAnnotations {
 				want = nil
 			}
-			got := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "annotations", want, got.GetAnnotations())
-			managedtest.ExpectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
-			managedtest.ExpectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
-			managedtest.ExpectEqual(t, tc.reason, "status updates", 1, api.Count(testkit.StatusUpdate))
-			managedtest.ExpectEqual(t, tc.reason, "finalizers", []string{managed.FinalizerName}, got.GetFinalizers())
-			managedtest.ExpectEqual(t, tc.reason, "region", tc.wantRegion, got.Spec.ForProvider.Region)
-			managedtest.ExpectEqual(t, tc.reason, "status", "id-1", got.Status.AtProvider.ID)
-			managedtest.ExpectEqual(t, tc.reason, "Ready", corev1.ConditionTrue, got.GetCondition(xpv2.TypeReady).Status)
-			managedtest.ExpectEqual(t, tc.reason, "Synced", corev1.ConditionTrue, got.GetCondition(xpv2.TypeSynced).Status)
+			got := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "annotations", want, got.GetAnnotations())
+			kit.ExpectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
+			kit.ExpectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
+			kit.ExpectEqual(t, tc.reason, "status updates", 1, api.Count(testkit.StatusUpdate))
+			kit.ExpectEqual(t, tc.reason, "finalizers", []string{managed.FinalizerName}, got.GetFinalizers())
+			kit.ExpectEqual(t, tc.reason, "region", tc.wantRegion, got.Spec.ForProvider.Region)
+			kit.ExpectEqual(t, tc.reason, "status", "id-1", got.Status.AtProvider.ID)
+			kit.ExpectEqual(t, tc.reason, "Ready", corev1.ConditionTrue, got.GetCondition(xpv2.TypeReady).Status)
+			kit.ExpectEqual(t, tc.reason, "Synced", corev1.ConditionTrue, got.GetCondition(xpv2.TypeSynced).Status)
 			if len(tc.onObserve) == 0 {
 				api.Forget()
-				managedtest.MustReconcileTimes(t, r, 10)
-				managedtest.ExpectEqual(t, tc.reason, "writes in 10 more reconciles", 0, api.Writes())
+				kit.MustReconcileTimes(t, r, 10)
+				kit.ExpectEqual(t, tc.reason, "writes in 10 more reconciles", 0, api.Writes())
 			}
 		})
 	}
@@ -387,7 +390,7 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 		lateInitialized bool // Observe returns ResourceLateInitialized
 		outdated        bool // the external resource needs an update
 		call            string
-		change          managedtest.BucketModifier
+		change          kit.BucketModifier
 	}{
 		"SpecInObserve": {
 			reason:          "A field of spec that was not sent should be stored.",
@@ -422,30 +425,33 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 		"NameInObserve": {
 			reason: "An external name that was not sent should be stored.",
 			call:   "observe",
-			change: managedtest.WithExternalName("id-1"),
+			change: kit.WithExternalName("id-1"),
 		},
 		"NameInConnect": {
 			reason: "An external name that was not sent should be stored.",
 			call:   "connect",
-			change: managedtest.WithExternalName("id-1"),
+			change: kit.WithExternalName("id-1"),
 		},
 		"AnnotationInUpdate": {
 			reason:   "An annotation that was not sent should be stored.",
 			outdated: true,
 			call:     "update",
-			change:   managedtest.WithAnnotation(addedKey, "new"),
+			change:   kit.WithAnnotation(addedKey, "new"),
 		},
 		"NameInUpdate": {
 			reason:   "An external name that was not sent should be stored.",
 			outdated: true,
 			call:     "update",
-			change:   managedtest.WithExternalName("id-1"),
+			change:   kit.WithExternalName("id-1"),
 		},
 		"NameAndSpec": {
 			reason:          "The external name and the spec should be stored.",
 			lateInitialized: true,
 			call:            "observe",
-			change:          func(b *v1alpha1.Bucket) { managedtest.WithExternalName("id-1")(b); b.Spec.ForProvider.Region = "eu" },
+			change: func(b *v1alpha1.Bucket) {
+				kit.WithExternalName("id-1")(b)
+				b.Spec.ForProvider.Region = "eu"
+			},
 		},
 		"Status": {
 			reason: "Status that was not sent should be stored.",
@@ -456,7 +462,7 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 	for name, tc := range cases {
 		for how, write := range writes {
 			t.Run(name+"/"+how, func(t *testing.T) {
-				b := managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(keptKey, "kept"))
+				b := kit.NewBucket(kit.WithFinalizers(managed.FinalizerName), kit.WithAnnotation(keptKey, "kept"))
 				b.SetLabels(map[string]string{"old": "label", "kept": "label"})
 				api := testkit.NewAPI(b)
 				want := v1alpha1.Bucket{}
@@ -468,7 +474,7 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 					want = *b.DeepCopy()
 					return nil
 				}
-				x := (&managedtest.ExternalResource{
+				x := (&kit.ExternalResource{
 					Exists:          true,
 					LateInitialized: tc.lateInitialized,
 					Outdated:        tc.outdated,
@@ -476,32 +482,34 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 				connector := managed.ExternalConnectorFn(
 					func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
 						if tc.call == "connect" {
-							managedtest.Must(t, call(ctx, managedtest.AsBucket(mg)))
+							kit.Must(t, call(ctx, kit.AsBucket(mg)))
 						}
-						fns := managedtest.NewExternalClient(x)
+						fns := kit.NewExternalClient(x)
 						observe, update := fns.ObserveFn, fns.UpdateFn
-						fns.ObserveFn = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+						fns.ObserveFn = func(
+							ctx context.Context, mg resource.Managed,
+						) (managed.ExternalObservation, error) {
 							o, err := observe(ctx, mg)
 							if tc.call == "observe" {
-								managedtest.Must(t, call(ctx, managedtest.AsBucket(mg)))
+								kit.Must(t, call(ctx, kit.AsBucket(mg)))
 							}
 							return o, err
 						}
 						fns.UpdateFn = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 							o, err := update(ctx, mg)
-							managedtest.Must(t, call(ctx, managedtest.AsBucket(mg)))
+							kit.Must(t, call(ctx, kit.AsBucket(mg)))
 							return o, err
 						}
 						return &fns, nil
 					},
 				)
-				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managed.WithExternalConnector(connector)), "b")
-				got := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(t, tc.reason, "spec", want.Spec, got.Spec)
-				managedtest.ExpectEqual(t, tc.reason, "labels", want.GetLabels(), got.GetLabels())
-				managedtest.ExpectEqual(t, tc.reason, "annotations", want.GetAnnotations(), got.GetAnnotations())
+				kit.MustReconcile(t, kit.NewBucketReconciler(api, managed.WithExternalConnector(connector)), "b")
+				got := kit.GetBucket(t, api)
+				kit.ExpectEqual(t, tc.reason, "spec", want.Spec, got.Spec)
+				kit.ExpectEqual(t, tc.reason, "labels", want.GetLabels(), got.GetLabels())
+				kit.ExpectEqual(t, tc.reason, "annotations", want.GetAnnotations(), got.GetAnnotations())
 				if tc.call != "connect" {
-					managedtest.ExpectEqual(t, tc.reason, "ID in status", want.Status.AtProvider.ID, got.Status.AtProvider.ID)
+					kit.ExpectEqual(t, tc.reason, "ID in status", want.Status.AtProvider.ID, got.Status.AtProvider.ID)
 				}
 			})
 		}
@@ -512,15 +520,15 @@ func TestLateInitialized_ProviderWrites(t *testing.T) {
 // sets them, too. The other writer's value should be kept if the next call can set ours again.
 func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 	const secret, replaced = "example.org/secret", "the result of creating the external resource replaced another value of the annotation "
-	setSecret := managedtest.WithAnnotation(secret, "hunter2")
-	setNameAndSecret := func(b *v1alpha1.Bucket) { managedtest.WithExternalName("theirs")(b); setSecret(b) }
+	setSecret := kit.WithAnnotation(secret, "hunter2")
+	setNameAndSecret := func(b *v1alpha1.Bucket) { kit.WithExternalName("theirs")(b); setSecret(b) }
 	cases := map[string]struct {
 		reason          string
 		call            string
 		callSetsNothing bool
 		async           bool
 		outageAfterCall bool // of the API server
-		otherWriter     managedtest.BucketModifier
+		otherWriter     kit.BucketModifier
 		wantName        string
 		wantSecret      string
 		wantEvents      []string
@@ -559,7 +567,7 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 		"ObserveUnnamed": {
 			reason:      "The external name that Observe has set should be stored when a user removes the name.",
 			call:        "observe",
-			otherWriter: managedtest.WithoutAnnotation(meta.AnnotationKeyExternalName),
+			otherWriter: kit.WithoutAnnotation(meta.AnnotationKeyExternalName),
 			wantName:    "ours",
 		},
 		"UpdateRenames": {
@@ -579,13 +587,13 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 		},
 		"CreateSilent": {
 			reason: "The external name of the create should be kept when Create does not set one.",
-			call:   "create", callSetsNothing: true, otherWriter: managedtest.WithExternalName("theirs"), wantName: "first",
+			call:   "create", callSetsNothing: true, otherWriter: kit.WithExternalName("theirs"), wantName: "first",
 			wantEvents: []string{replaced + `crossplane.io/external-name: "first", not "theirs", is its external name`},
 		},
 		"CreateAsync": {
 			reason:          "The external name of an asynchronous create should be kept when it does not set one.",
 			call:            "create",
-			callSetsNothing: true, async: true, otherWriter: managedtest.WithExternalName("theirs"), wantName: "first",
+			callSetsNothing: true, async: true, otherWriter: kit.WithExternalName("theirs"), wantName: "first",
 			wantEvents: []string{
 				`another external name, "theirs", was replaced by that of the external resource that was created: "first"`,
 			},
@@ -595,22 +603,24 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 		for _, conflicts := range []int{0, 1, 2} {
 			t.Run(fmt.Sprintf("%s/%dLost", name, conflicts), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("first"), managedtest.WithFinalizers(managed.FinalizerName)))
+					api := testkit.NewAPI(
+						kit.NewBucket(kit.WithExternalName("first"), kit.WithFinalizers(managed.FinalizerName)),
+					)
 					recorder := &testkit.Said{}
 					away := false
 					api.Before = func(_ context.Context, r testkit.Request) error {
 						// Another writer changes the object right before our patches.
 						if r.Verb == testkit.Patch && conflicts > 0 &&
-							meta.GetExternalName(managedtest.GetBucket(t, api)) != "first" {
+							meta.GetExternalName(kit.GetBucket(t, api)) != "first" {
 							conflicts--
-							managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("example.org/busy", fmt.Sprint(conflicts)))
+							kit.UpdateBucket(t, api, "b", kit.WithAnnotation("example.org/busy", fmt.Sprint(conflicts)))
 						}
 						if away && r.Verb != testkit.Get {
 							return errors.New("the API server is away")
 						}
 						return nil
 					}
-					ext := &managedtest.ExternalResource{Exists: tc.call != "create", Outdated: tc.call == "update"}
+					ext := &kit.ExternalResource{Exists: tc.call != "create", Outdated: tc.call == "update"}
 					ext.OnCall(tc.call, func(b *v1alpha1.Bucket) error {
 						if !tc.callSetsNothing {
 							meta.AddAnnotations(b, map[string]string{
@@ -618,16 +628,16 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 								secret:                         "sesame",
 							})
 						}
-						managedtest.UpdateBucket(t, api, "b", tc.otherWriter)
+						kit.UpdateBucket(t, api, "b", tc.otherWriter)
 						away, ext.Outdated = tc.outageAfterCall, false
 						return nil
 					})
-					opts := []managed.ReconcilerOption{managed.WithRecorder(recorder), managedtest.WithClient(ext.Client())}
+					opts := []managed.ReconcilerOption{managed.WithRecorder(recorder), kit.WithClient(ext.Client())}
 					if tc.async {
-						opts = append(opts, managed.WithAsync(managedtest.NewTracker(api, asyncstate.WithRecorder(recorder))))
+						opts = append(opts, managed.WithAsync(kit.NewTracker(api, asyncstate.WithRecorder(recorder))))
 					}
-					r := managedtest.NewBucketReconciler(api, opts...)
-					result, err := r.Reconcile(t.Context(), managedtest.Request())
+					r := kit.NewBucketReconciler(api, opts...)
+					result, err := r.Reconcile(t.Context(), kit.Request())
 					//nolint:staticcheck // Upstream asks for a requeue this way.
 					if !tc.outageAfterCall && (err != nil || !result.Requeue && !tc.async) {
 						t.Errorf("\n%s\nReconcile: want a requeue, got %+v, %v", tc.reason, result, err)
@@ -635,14 +645,14 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 					time.Sleep(time.Minute) // let the asynchronous create end
 					synctest.Wait()
 					if away = false; tc.outageAfterCall {
-						managedtest.MustReconcile(t, r, "b")
+						kit.MustReconcile(t, r, "b")
 					}
-					b := managedtest.GetBucket(t, api)
-					managedtest.ExpectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(b))
-					managedtest.ExpectEqual(t, tc.reason, "secret", tc.wantSecret, b.GetAnnotations()[secret])
-					managedtest.ExpectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
-					managedtest.ExpectEqual(t, tc.reason, "events", tc.wantEvents, recorder.Events("OverwroteAnnotation"))
-					managedtest.ExpectEqual(
+					b := kit.GetBucket(t, api)
+					kit.ExpectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(b))
+					kit.ExpectEqual(t, tc.reason, "secret", tc.wantSecret, b.GetAnnotations()[secret])
+					kit.ExpectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+					kit.ExpectEqual(t, tc.reason, "events", tc.wantEvents, recorder.Events("OverwroteAnnotation"))
+					kit.ExpectEqual(
 						t, "An event should say that annotations can't be stored.", "has the event",
 						tc.outageAfterCall, len(recorder.Events("CannotStoreAnnotations")) > 0,
 					)
@@ -658,8 +668,8 @@ func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 	const secret = "hunter2"
 	patchErrs := map[string]error{
 		"Nothing":   nil,
-		"Broken":    managedtest.FailWithServerError(testkit.Request{}),
-		"Conflict":  managedtest.FailWithConflict(testkit.Request{}),
+		"Broken":    kit.FailWithServerError(testkit.Request{}),
+		"Conflict":  kit.FailWithConflict(testkit.Request{}),
 		"Forbidden": kerrors.NewForbidden(schema.GroupResource{Resource: "buckets"}, "b", errors.New("no")),
 		"Invalid":   kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 	}
@@ -667,23 +677,23 @@ func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 		for _, callErr := range []error{nil, errors.New("boom")} {
 			for _, otherWriter := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%t/%t", patchErrName, callErr != nil, otherWriter), func(t *testing.T) {
-					api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithAnnotation("example.org/old", secret+"-old")))
+					api := testkit.NewAPI(kit.NewBucket(kit.WithAnnotation("example.org/old", secret+"-old")))
 					recorder := &testkit.Said{}
-					api.Before = managedtest.FailRequests(managedtest.IsVerb(testkit.Patch), patchErr)
+					api.Before = kit.FailRequests(kit.IsVerb(testkit.Patch), patchErr)
 					setAnnotations := func(mg resource.Managed) error {
 						meta.AddAnnotations(mg, map[string]string{
 							"example.org/token": secret,
 							"example.org/old":   secret + "-new",
 						})
 						if otherWriter {
-							managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("example.org/token", secret+"-theirs"))
+							kit.UpdateBucket(t, api, "b", kit.WithAnnotation("example.org/token", secret+"-theirs"))
 						}
 						return callErr
 					}
-					r := managedtest.NewBucketReconciler(
+					r := kit.NewBucketReconciler(
 						api, managed.WithRecorder(recorder), managed.WithLogger(recorder),
-						managedtest.WithClient(managed.ExternalClientFns{
-							ObserveFn: managedtest.Returns(managed.ExternalObservation{
+						kit.WithClient(managed.ExternalClientFns{
+							ObserveFn: kit.Returns(managed.ExternalObservation{
 								ConnectionDetails: managed.ConnectionDetails{"password": []byte(secret)},
 							}, nil),
 							CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
@@ -695,12 +705,12 @@ func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 					)
 					var said []string
 					for range 3 {
-						if _, err := r.Reconcile(context.Background(), managedtest.Request()); err != nil {
+						if _, err := r.Reconcile(context.Background(), kit.Request()); err != nil {
 							said = append(said, err.Error())
 						}
 					}
-					said = append(said, fmt.Sprint(managedtest.GetBucket(t, api).Status.Conditions))
-					managedtest.ExpectEqual(
+					said = append(said, fmt.Sprint(kit.GetBucket(t, api).Status.Conditions))
+					kit.ExpectEqual(
 						t, "The log should say that annotations can't be stored.", "logged",
 						patchErrName == "Broken" || patchErrName == "Invalid",
 						strings.Contains(fmt.Sprint(recorder.Lines()), "Cannot store annotations"),
@@ -715,25 +725,25 @@ func TestAnnotations_ValuesAreNotDisclosed(t *testing.T) {
 }
 
 func TestAnnotations_ChangedByEachObserve(t *testing.T) {
-	api := testkit.NewAPI(managedtest.NewBucket(
-		managedtest.WithExternalName("id-0"), managedtest.WithFinalizers(managed.FinalizerName),
+	api := testkit.NewAPI(kit.NewBucket(
+		kit.WithExternalName("id-0"), kit.WithFinalizers(managed.FinalizerName),
 	))
 	n, names := 0, 5
-	ext := (&managedtest.ExternalResource{Exists: true}).OnCall("observe", func(b *v1alpha1.Bucket) error {
+	ext := (&kit.ExternalResource{Exists: true}).OnCall("observe", func(b *v1alpha1.Bucket) error {
 		n++
-		managedtest.WithAnnotation("example.org/etag", fmt.Sprint(n))(b)
-		managedtest.WithExternalName(fmt.Sprintf("id-%d", min(n, names)))(b)
+		kit.WithAnnotation("example.org/etag", fmt.Sprint(n))(b)
+		kit.WithExternalName(fmt.Sprintf("id-%d", min(n, names)))(b)
 		return nil
 	})
-	r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()))
-	managedtest.MustReconcileTimes(t, r, 20)
-	managedtest.ExpectEqual(
+	r := kit.NewBucketReconciler(api, kit.WithClient(ext.Client()))
+	kit.MustReconcileTimes(t, r, 20)
+	kit.ExpectEqual(
 		t, "Each external name should be stored at once, and an annotation that Observe changes each time never.",
 		"patches", names, api.Count(testkit.Patch),
 	)
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t, "The last external name should be stored.", "external name", "id-5",
-		meta.GetExternalName(managedtest.GetBucket(t, api)),
+		meta.GetExternalName(kit.GetBucket(t, api)),
 	)
 }
 
@@ -743,32 +753,32 @@ func TestAnnotations_ManagedResourceDeletedDuringCreate(t *testing.T) {
 		async          bool
 		namedByObserve bool // Observe sets the external name, not Create
 	}{
-		"AssignedName":           {bucket: managedtest.NewBucket()},
-		"AssignedLater":          {bucket: managedtest.NewBucket(), namedByObserve: true},
-		"DeterministicName":      {bucket: managedtest.NewBucket(managedtest.WithExternalName("id-1"))},
-		"Async":                  {bucket: managedtest.NewBucket(), async: true},
-		"AsyncDeterministicName": {bucket: managedtest.NewBucket(managedtest.WithExternalName("id-1")), async: true},
+		"AssignedName":           {bucket: kit.NewBucket()},
+		"AssignedLater":          {bucket: kit.NewBucket(), namedByObserve: true},
+		"DeterministicName":      {bucket: kit.NewBucket(kit.WithExternalName("id-1"))},
+		"Async":                  {bucket: kit.NewBucket(), async: true},
+		"AsyncDeterministicName": {bucket: kit.NewBucket(kit.WithExternalName("id-1")), async: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(tc.bucket)
 				recorder := &testkit.Said{}
-				ext := &managedtest.ExternalResource{LateInitialized: true}
+				ext := &kit.ExternalResource{LateInitialized: true}
 				ext.BeforeCall = func(what string, mg resource.Managed) error {
 					if tc.namedByObserve && ext.Exists || !tc.namedByObserve && what == "create" {
 						meta.SetExternalName(mg, "id-1")
-						managedtest.RemoveBucket(t, api, "b")
+						kit.RemoveBucket(t, api, "b")
 					}
 					return nil
 				}
-				o := []managed.ReconcilerOption{managed.WithRecorder(recorder), managedtest.WithClient(ext.Client())}
+				o := []managed.ReconcilerOption{managed.WithRecorder(recorder), kit.WithClient(ext.Client())}
 				if tc.async {
-					o = append(o, managed.WithAsync(managedtest.NewTracker(api, asyncstate.WithRecorder(recorder))))
+					o = append(o, managed.WithAsync(kit.NewTracker(api, asyncstate.WithRecorder(recorder))))
 				}
-				r := managedtest.NewBucketReconciler(api, o...)
+				r := kit.NewBucketReconciler(api, o...)
 				for range 3 {
-					managedtest.TryReconcile(r, 1)
+					kit.TryReconcile(r, 1)
 					synctest.Wait()
 					time.Sleep(time.Minute)
 				}
@@ -873,14 +883,14 @@ func TestAnnotations_NameIsStoredAfterRefusedWrites(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket())
+			api := testkit.NewAPI(kit.NewBucket())
 			recorder := &testkit.Said{}
 			denied := tc.forGood
-			api.Before = managedtest.FailRequests(
+			api.Before = kit.FailRequests(
 				func(r testkit.Request) bool { return denied && tc.refused(r) && !meta.WasDeleted(r.Object) },
 				tc.refusedWith,
 			)
-			ext := &managedtest.ExternalResource{}
+			ext := &kit.ExternalResource{}
 			ext.BeforeCall = func(what string, mg resource.Managed) error {
 				if what == "create" {
 					denied = true
@@ -891,7 +901,7 @@ func TestAnnotations_NameIsStoredAfterRefusedWrites(t *testing.T) {
 					return nil
 				}
 				if tc.observeReadsAgain && !meta.WasDeleted(mg) {
-					managedtest.Must(t, api.Server().Get(t.Context(), managedtest.Request().NamespacedName, mg))
+					kit.Must(t, api.Server().Get(t.Context(), kit.Request().NamespacedName, mg))
 				}
 				ext.Exists = ext.Owner != "" && meta.GetExternalName(mg) != ""
 				if tc.observeSets != "" && ext.Exists {
@@ -901,27 +911,29 @@ func TestAnnotations_NameIsStoredAfterRefusedWrites(t *testing.T) {
 					return nil
 				}
 				had := mg.GetAnnotations()
-				managedtest.AsBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.Observes)}
+				kit.AsBucket(mg).Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.Observes)}
 				err := api.Server().Status().Update(t.Context(), mg)
 				meta.AddAnnotations(mg, had)
 				return err
 			}
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()), managed.WithRecorder(recorder))
-			managedtest.TryReconcile(r, 3)
+			r := kit.NewBucketReconciler(api, kit.WithClient(ext.Client()), managed.WithRecorder(recorder))
+			kit.TryReconcile(r, 3)
 			denied = tc.forGood
-			managedtest.TryReconcile(r, 3)
+			kit.TryReconcile(r, 3)
 			if tc.wantName != "" {
 				// Another process has nothing in memory.
-				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), "b")
+				kit.MustReconcile(t, kit.NewBucketReconciler(api, kit.WithClient(ext.Client())), "b")
 			} else if len(recorder.Events("CannotStoreAnnotations")) == 0 {
 				t.Errorf("\nAn event should say that the external name can't be stored.")
 			}
-			managedtest.ExpectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(managedtest.GetBucket(t, api)))
-			managedtest.ExpectEqual(t, tc.reason, "incomplete", tc.wantName == "", meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)))
-			managedtest.DeleteBucket(t, api, "b")
-			managedtest.TryReconcile(r, 5)
-			managedtest.ExpectEqual(t, tc.reason, "name", "", managedtest.GetBucket(t, api).GetName())
-			managedtest.ExpectEqual(t, tc.reason, "calls", []string{"create b", "delete b"}, ext.Calls)
+			kit.ExpectEqual(t, tc.reason, "external name", tc.wantName, meta.GetExternalName(kit.GetBucket(t, api)))
+			kit.ExpectEqual(
+				t, tc.reason, "incomplete", tc.wantName == "", meta.ExternalCreateIncomplete(kit.GetBucket(t, api)),
+			)
+			kit.DeleteBucket(t, api, "b")
+			kit.TryReconcile(r, 5)
+			kit.ExpectEqual(t, tc.reason, "name", "", kit.GetBucket(t, api).GetName())
+			kit.ExpectEqual(t, tc.reason, "calls", []string{"create b", "delete b"}, ext.Calls)
 		})
 	}
 }
@@ -937,22 +949,22 @@ func TestAnnotations_SetByEachObserve(t *testing.T) {
 		}, patches: 10, want: "id-1 10"},
 		"A value that is not UTF-8 should be stored once, although the API server changes it.": {
 			set: func(b *v1alpha1.Bucket, _ int) {
-				managedtest.WithExternalName("\xff\xfe")(b)
-				managedtest.WithAnnotation(addedKey, "\xff")(b)
+				kit.WithExternalName("\xff\xfe")(b)
+				kit.WithAnnotation(addedKey, "\xff")(b)
 			},
 			patches: 1,
 			want:    "\ufffd\ufffd -62135596800",
 		},
 	} {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
+		api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName)))
 		n := 0
-		ext := (&managedtest.ExternalResource{Exists: true}).OnCall(
+		ext := (&kit.ExternalResource{Exists: true}).OnCall(
 			"observe", func(b *v1alpha1.Bucket) error { n++; tc.set(b, n); return nil },
 		)
-		managedtest.MustReconcileTimes(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), 10)
-		b := managedtest.GetBucket(t, api)
-		managedtest.ExpectEqual(t, reason, "patches", tc.patches, api.Count(testkit.Patch))
-		managedtest.ExpectEqual(
+		kit.MustReconcileTimes(t, kit.NewBucketReconciler(api, kit.WithClient(ext.Client())), 10)
+		b := kit.GetBucket(t, api)
+		kit.ExpectEqual(t, reason, "patches", tc.patches, api.Count(testkit.Patch))
+		kit.ExpectEqual(
 			t, reason, "stored", tc.want,
 			fmt.Sprint(meta.GetExternalName(b), " ", meta.GetExternalCreateFailed(b).Unix()),
 		)
@@ -964,94 +976,102 @@ func TestAnnotations_SetByEachObserve(t *testing.T) {
 func TestAnnotations_ProviderReadsStaleObject(t *testing.T) {
 	const before = "2026-01-02T03:04:05Z"
 	tagged := managed.InitializerFn(func(_ context.Context, mg resource.Managed) error {
-		managedtest.WithAnnotation("k", "new")(managedtest.AsBucket(mg))
+		kit.WithAnnotation("k", "new")(kit.AsBucket(mg))
 		return nil
 	})
 	for name, tc := range map[string]struct {
 		reason         string
-		external       *managedtest.ExternalResource
+		external       *kit.ExternalResource
 		call           string // the call that reads the managed resource
 		withoutRead    bool   // the call does not read it
-		change         managedtest.BucketModifier
+		change         kit.BucketModifier
 		err            error
-		bucket         []managedtest.BucketModifier
+		bucket         []kit.BucketModifier
 		wantAnnotation string // by default "new", the value of the initializer
 		wantIncomplete bool
 	}{
 		"Update": {
 			reason:   "The external name that Observe has set should be kept when Update reads a stale managed resource.",
-			external: &managedtest.ExternalResource{Exists: true, Outdated: true}, call: "update",
+			external: &kit.ExternalResource{Exists: true, Outdated: true}, call: "update",
 		},
 		"Delete": {
 			reason:   "The external name that Observe has set should be kept when Delete reads a stale managed resource.",
-			external: &managedtest.ExternalResource{Exists: true, DeletesIgnored: 1},
-			call:     "delete", bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
+			external: &kit.ExternalResource{Exists: true, DeletesIgnored: 1},
+			call:     "delete", bucket: []kit.BucketModifier{kit.WithDeletionTimestamp},
 		},
 		"Observe": {
 			reason:   "The annotation of an initializer should be kept when Observe reads a stale managed resource.",
-			external: &managedtest.ExternalResource{Exists: true}, call: "observe",
+			external: &kit.ExternalResource{Exists: true}, call: "observe",
 		},
 		"SetSince": {
 			reason:   "The annotation that Update sets after it has read a stale managed resource should be stored.",
-			external: &managedtest.ExternalResource{Exists: true, Outdated: true},
-			call:     "update", change: managedtest.WithAnnotation("k", "newer"),
+			external: &kit.ExternalResource{Exists: true, Outdated: true},
+			call:     "update", change: kit.WithAnnotation("k", "newer"),
 			wantAnnotation: "newer",
 		},
 		"SetBack": {
 			reason: "The annotation that Update resets itself should be stored.", withoutRead: true,
-			external: &managedtest.ExternalResource{Exists: true, Outdated: true},
-			call:     "update", change: managedtest.WithAnnotation("k", "old"),
+			external: &kit.ExternalResource{Exists: true, Outdated: true},
+			call:     "update", change: kit.WithAnnotation("k", "old"),
 			wantAnnotation: "old",
 		},
 		"Create": {
 			reason:   "A create should stay pending when Create reads a stale managed resource and the process dies.",
-			external: &managedtest.ExternalResource{}, call: "create", change: func(*v1alpha1.Bucket) { panic("the process dies") },
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, before),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
+			external: &kit.ExternalResource{}, call: "create", change: func(*v1alpha1.Bucket) {
+				panic("the process dies")
+			},
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, before),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
 			},
 			wantIncomplete: true,
 		},
 		"CreateWithoutAnswer": {
 			reason:   "A create should stay pending when Create reads a stale managed resource and its outcome is unknown.",
-			external: &managedtest.ExternalResource{}, call: "create", err: asyncstate.ErrOutcomeUnknown,
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, before),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
+			external: &kit.ExternalResource{}, call: "create", err: asyncstate.ErrOutcomeUnknown,
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, before),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, before),
 			},
 			wantIncomplete: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(append(
-				tc.bucket, managedtest.WithExternalName("b"), managedtest.WithAnnotation("k", "old"), managedtest.WithFinalizers(managed.FinalizerName),
+			api := testkit.NewAPI(kit.NewBucket(append(
+				tc.bucket, kit.WithExternalName("b"), kit.WithAnnotation("k", "old"), kit.WithFinalizers(
+					managed.FinalizerName,
+				),
 			)...))
-			managedtest.Must(t, api.Freeze(t.Context(), managedtest.NewBucket()))
+			kit.Must(t, api.Freeze(t.Context(), kit.NewBucket()))
 			tc.external.BeforeCall = func(what string, mg resource.Managed) error {
 				if what == tc.call && !tc.withoutRead {
-					managedtest.Must(t, api.Client().Get(t.Context(), managedtest.Request().NamespacedName, mg))
+					kit.Must(t, api.Client().Get(t.Context(), kit.Request().NamespacedName, mg))
 				}
 				if what == "observe" {
-					managedtest.WithExternalName("id-1")(managedtest.AsBucket(mg))
+					kit.WithExternalName("id-1")(kit.AsBucket(mg))
 				}
 				if what != tc.call {
 					return nil
 				}
 				if tc.change != nil {
-					tc.change(managedtest.AsBucket(mg))
+					tc.change(kit.AsBucket(mg))
 				}
 				return tc.err
 			}
 			written := managed.InitializerFn(
 				func(ctx context.Context, mg resource.Managed) error { return api.Client().Update(ctx, mg) },
 			)
-			managedtest.TryReconcile(
-				managedtest.NewBucketReconciler(api, managedtest.WithClient(tc.external.Client()), managed.WithInitializers(tagged, written)), 1,
+			kit.TryReconcile(
+				kit.NewBucketReconciler(
+					api, kit.WithClient(tc.external.Client()), managed.WithInitializers(tagged, written),
+				), 1,
 			)
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
-			managedtest.ExpectEqual(t, tc.reason, "annotation", cmp.Or(tc.wantAnnotation, "new"), b.GetAnnotations()["k"])
-			managedtest.ExpectEqual(t, tc.reason, "create without a result", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+			kit.ExpectEqual(t, tc.reason, "annotation", cmp.Or(tc.wantAnnotation, "new"), b.GetAnnotations()["k"])
+			kit.ExpectEqual(
+				t, tc.reason, "create without a result", tc.wantIncomplete, meta.ExternalCreateIncomplete(b),
+			)
 		})
 	}
 }
@@ -1065,33 +1085,33 @@ func TestAnnotations_Refused(t *testing.T) {
 			schema.GroupResource{}, "b", nil,
 		),
 	} {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1")))
-		api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
+		api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1")))
+		api.Before = kit.FailRequests(func(r testkit.Request) bool {
 			_, has := r.Object.GetAnnotations()[addedKey]
 			return r.Verb == testkit.Update && has || strings.Contains(r.Body, addedKey)
 		}, refusal)
-		ext := &managedtest.ExternalResource{Exists: true, Outdated: true}
+		ext := &kit.ExternalResource{Exists: true, Outdated: true}
 		set := func(b *v1alpha1.Bucket) error {
-			managedtest.WithAnnotation(addedKey, "v")(b)
-			managedtest.WithExternalName("id-2")(b)
+			kit.WithAnnotation(addedKey, "v")(b)
+			kit.WithExternalName("id-2")(b)
 			return nil
 		}
 		ext.OnCall("update", set)
 		var kept *store.Store
-		r := managedtest.NewBucketReconciler(api, managedtest.WithStore(&kept), managedtest.WithClient(ext.Client()))
-		managedtest.MustReconcileTimes(t, r, 2)
-		b := managedtest.GetBucket(t, api)
-		managedtest.ExpectEqual(t, reason, "name", "id-2", meta.GetExternalName(b))
-		managedtest.ExpectEqual(
+		r := kit.NewBucketReconciler(api, kit.WithStore(&kept), kit.WithClient(ext.Client()))
+		kit.MustReconcileTimes(t, r, 2)
+		b := kit.GetBucket(t, api)
+		kit.ExpectEqual(t, reason, "name", "id-2", meta.GetExternalName(b))
+		kit.ExpectEqual(
 			t, reason, "Synced", xpv2.ReasonReconcileSuccess, b.GetCondition(xpv2.TypeSynced).Reason,
 		)
-		managedtest.DeleteBucket(t, api, "b")
+		kit.DeleteBucket(t, api, "b")
 		ext.OnCall("delete", set)
-		managedtest.MustReconcileTimes(t, r, 3)
+		kit.MustReconcileTimes(t, r, 3)
 		const reason = "An annotation that the API server refuses should not block a deletion."
-		managedtest.ExpectEqual(t, reason, "UID", types.UID(""), managedtest.GetBucket(t, api).GetUID())
-		managedtest.ExpectEqual(t, reason, "external resource exists", false, ext.Exists)
-		managedtest.ExpectEqual(t, reason, "objects in memory", 0, kept.Len())
+		kit.ExpectEqual(t, reason, "UID", types.UID(""), kit.GetBucket(t, api).GetUID())
+		kit.ExpectEqual(t, reason, "external resource exists", false, ext.Exists)
+		kit.ExpectEqual(t, reason, "objects in memory", 0, kept.Len())
 	}
 }
 
@@ -1102,10 +1122,10 @@ func TestExternalName_Emptied(t *testing.T) {
 	late := exists
 	late.ResourceLateInitialized = true
 	rename := func(t *testing.T, api *testkit.API, _ resource.Managed) {
-		managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("theirs"))
+		kit.UpdateBucket(t, api, "b", kit.WithExternalName("theirs"))
 	}
 	annotate := func(t *testing.T, api *testkit.API, _ resource.Managed) {
-		managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation(addedKey, "theirs"))
+		kit.UpdateBucket(t, api, "b", kit.WithAnnotation(addedKey, "theirs"))
 	}
 	readStale := func(_ *testing.T, _ *testkit.API, mg resource.Managed) { mg.SetResourceVersion("1") }
 	errExists := errors.New("the bucket already exists")
@@ -1133,7 +1153,7 @@ func TestExternalName_Emptied(t *testing.T) {
 		},
 		"Announced": {
 			reason:    "Create should get the name that Observe has emptied. A create that fails should not empty a stored name.",
-			createErr: managedtest.ErrProvider,
+			createErr: kit.ErrProvider,
 			wantName:  "id-1", wantFailed: true,
 		},
 		"AnnouncedAndUnknown": {
@@ -1152,7 +1172,7 @@ func TestExternalName_Emptied(t *testing.T) {
 		"AnnouncedAsync": {
 			reason: "An asynchronous create should get the stored name.",
 			opts: func(api *testkit.API) []managed.ReconcilerOption {
-				return []managed.ReconcilerOption{managed.WithAsync(managedtest.NewTracker(api))}
+				return []managed.ReconcilerOption{managed.WithAsync(kit.NewTracker(api))}
 			},
 			wantSeen: "id-1", wantName: "id-1",
 		},
@@ -1162,7 +1182,7 @@ func TestExternalName_Emptied(t *testing.T) {
 		},
 		"CreateFailed": {
 			reason: "A create that fails should not empty a stored name.",
-			create: true, createErr: managedtest.ErrProvider, wantSeen: "id-1", wantName: "id-1", wantFailed: true,
+			create: true, createErr: kit.ErrProvider, wantSeen: "id-1", wantName: "id-1", wantFailed: true,
 		},
 		"CreateFoundItsOwn": {
 			reason: "A create that gets \"already exists\" should not empty the name of an earlier create.",
@@ -1184,16 +1204,16 @@ func TestExternalName_Emptied(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				created := managedtest.WithAnnotation(
+				created := kit.WithAnnotation(
 					meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
 				)
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), created))
+				api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1"), created))
 				change := func(mg resource.Managed) {
-					managedtest.AsBucket(mg).Spec.ForProvider.Region = "eu"
+					kit.AsBucket(mg).Spec.ForProvider.Region = "eu"
 					meta.SetExternalName(mg, "")
 				}
 				seen := "not called"
-				opts := []managed.ReconcilerOption{managedtest.WithClient(managed.ExternalClientFns{
+				opts := []managed.ReconcilerOption{kit.WithClient(managed.ExternalClientFns{
 					ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 						if !tc.create {
 							change(mg)
@@ -1212,13 +1232,13 @@ func TestExternalName_Emptied(t *testing.T) {
 				if tc.opts != nil {
 					opts = append(opts, tc.opts(api)...)
 				}
-				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, opts...), "b")
+				kit.MustReconcile(t, kit.NewBucketReconciler(api, opts...), "b")
 				synctest.Wait()
-				b := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(t, tc.reason, "seen by Create", tc.wantSeen, seen)
-				managedtest.ExpectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
-				managedtest.ExpectEqual(t, tc.reason, "failed", tc.wantFailed, !meta.GetExternalCreateFailed(b).IsZero())
-				managedtest.ExpectEqual(t, tc.reason, "has the region", !tc.dropsRegion, b.Spec.ForProvider.Region == "eu")
+				b := kit.GetBucket(t, api)
+				kit.ExpectEqual(t, tc.reason, "seen by Create", tc.wantSeen, seen)
+				kit.ExpectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
+				kit.ExpectEqual(t, tc.reason, "failed", tc.wantFailed, !meta.GetExternalCreateFailed(b).IsZero())
+				kit.ExpectEqual(t, tc.reason, "has the region", !tc.dropsRegion, b.Spec.ForProvider.Region == "eu")
 			})
 		})
 	}
@@ -1269,23 +1289,27 @@ func TestExternalName_SetInMemory(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("stored"), managedtest.WithFinalizers(managed.FinalizerName)))
+			api := testkit.NewAPI(
+				kit.NewBucket(kit.WithExternalName("stored"), kit.WithFinalizers(managed.FinalizerName)),
+			)
 			if tc.deleted {
-				managedtest.DeleteBucket(t, api, "b")
+				kit.DeleteBucket(t, api, "b")
 			}
 			observes, deletes := 0, 0
-			fns := managedtest.NewExternalClient(managed.ExternalClientFns{
+			fns := kit.NewExternalClient(managed.ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 					observes++
-					b := managedtest.AsBucket(mg)
+					b := kit.AsBucket(mg)
 					if tc.rename {
-						b.SetResourceVersion(managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("third")).GetResourceVersion())
+						b.SetResourceVersion(
+							kit.UpdateBucket(t, api, "b", kit.WithExternalName("third")).GetResourceVersion(),
+						)
 					}
 					b.Status.AtProvider.ID = fmt.Sprint(observes)
 					return managed.ExternalObservation{ResourceExists: deletes == 0, ResourceUpToDate: true},
 						api.Client().Status().Update(ctx, b)
 				},
-				DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&deletes),
+				DeleteFn: kit.CountCalls[managed.ExternalDelete](&deletes),
 			})
 			initialize, connect := setName, func(context.Context, resource.Managed) error { return nil }
 			if tc.byConnect {
@@ -1294,14 +1318,16 @@ func TestExternalName_SetInMemory(t *testing.T) {
 			connector := func(ctx context.Context, mg resource.Managed) (managed.ExternalClient, error) {
 				return &fns, connect(ctx, mg)
 			}
-			r := managedtest.NewBucketReconciler(
-				api, managed.WithInitializers(managed.InitializerFn(initialize)), managed.WithExternalConnector(managed.ExternalConnectorFn(connector)),
+			r := kit.NewBucketReconciler(
+				api, managed.WithInitializers(managed.InitializerFn(initialize)), managed.WithExternalConnector(
+					managed.ExternalConnectorFn(connector),
+				),
 			)
-			managedtest.MustReconcileTimes(t, r, tc.wantObserves)
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
-			managedtest.ExpectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
-			managedtest.ExpectEqual(t, tc.reason, "name", tc.deleted, b.GetName() == "")
+			kit.MustReconcileTimes(t, r, tc.wantObserves)
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
+			kit.ExpectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
+			kit.ExpectEqual(t, tc.reason, "name", tc.deleted, b.GetName() == "")
 		})
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -33,7 +33,7 @@ type subject struct {
 
 func (s subject) reconcile(tb testing.TB) {
 	tb.Helper()
-	if _, err := s.Reconcile(context.Background(), managedtest.Request()); err != nil {
+	if _, err := s.Reconcile(context.Background(), kit.Request()); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -56,12 +56,14 @@ func subjects(tb testing.TB, newAPI func() *testkit.API, o ...managed.Reconciler
 	m := &xpfake.Manager{Scheme: testkit.Scheme()}
 	up.requests = newCounter(newAPI, m)
 	up.Reconciler = upstream.NewReconciler(
-		m, kind, upstream.WithManagementPolicies(), upstream.WithExternalConnector(managedtest.NewConnector(steady())),
+		m, kind, upstream.WithManagementPolicies(), upstream.WithExternalConnector(kit.NewConnector(steady())),
 	)
 	m = &xpfake.Manager{Scheme: testkit.Scheme()}
 	graft.requests = newCounter(newAPI, m)
 	graft.Reconciler = managed.NewReconciler(
-		m, kind, append(o, managed.WithManagementPolicies(), managed.WithExternalConnector(managedtest.NewConnector(steady())))...,
+		m, kind, append(
+			o, managed.WithManagementPolicies(), managed.WithExternalConnector(kit.NewConnector(steady())),
+		)...,
 	)
 	for range 2 {
 		up.reconcile(tb)
@@ -137,7 +139,7 @@ func TestSteadyStateBudget(t *testing.T) {
 			maxMoreAllocs, more,
 		)
 	}
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t, "A reconcile without changes should write nothing.", "writes", 0, graft.requests().writes-before.writes,
 	)
 }
@@ -200,8 +202,10 @@ func newCounter(newAPI func() *testkit.API, m *xpfake.Manager) func() requests {
 
 // settled returns a Bucket in a steady state, of the size of a real managed resource.
 func settled() *v1alpha1.Bucket {
-	b := managedtest.NewBucket(
-		managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation("a", "1"), managedtest.WithAnnotation("b", "2"),
+	b := kit.NewBucket(
+		kit.WithExternalName("id-1"), kit.WithFinalizers(
+			managed.FinalizerName,
+		), kit.WithAnnotation("a", "1"), kit.WithAnnotation("b", "2"),
 	)
 	b.SetLabels(map[string]string{
 		"crossplane.io/composite":       "x",
@@ -226,7 +230,9 @@ func observed10() v1alpha1.Observation {
 }
 
 func steady() managed.ExternalClientFns {
-	return managed.ExternalClientFns{ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+	return managed.ExternalClientFns{ObserveFn: func(
+		_ context.Context, mg resource.Managed,
+	) (managed.ExternalObservation, error) {
 		if b, ok := mg.(*v1alpha1.Bucket); ok {
 			b.Status.AtProvider = observed10()
 		}
@@ -245,7 +251,7 @@ func TestStatusWrites(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason          string
-		bucket          []managedtest.BucketModifier
+		bucket          []kit.BucketModifier
 		opts            []managed.ReconcilerOption
 		onObserve       func(n int, b *v1alpha1.Bucket) error // called by the n-th Observe
 		beforeReconcile func(n int, b *v1alpha1.Bucket)
@@ -273,48 +279,48 @@ func TestStatusWrites(t *testing.T) {
 			reason:    "The same error should be written once.",
 			onObserve: func(int, *v1alpha1.Bucket) error { return errors.New("boom") },
 		},
-		"Paused": {reason: "A pause should be written once.", bucket: []managedtest.BucketModifier{managedtest.WithPausedAnnotation}},
+		"Paused": {reason: "A pause should be written once.", bucket: []kit.BucketModifier{kit.WithPausedAnnotation}},
 		"PausedByPolicy": {
 			reason: "A pause by policies should be written once.",
-			bucket: []managedtest.BucketModifier{managedtest.WithPolicies()},
+			bucket: []kit.BucketModifier{kit.WithPolicies()},
 		},
 		"ReconcileRequested": {
 			reason: "A request to reconcile should be acknowledged although nothing else has changed.",
 			beforeReconcile: func(n int, b *v1alpha1.Bucket) {
 				if n%50 == 0 {
-					managedtest.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, fmt.Sprint("token-", n))(b)
+					kit.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, fmt.Sprint("token-", n))(b)
 				}
 			},
 			wantWrites: 2,
 		},
 		"ForeignAnnotations": {
 			reason:          "The status should not be written when another writer changes an annotation.",
-			beforeReconcile: func(n int, b *v1alpha1.Bucket) { managedtest.WithAnnotation("example.org/n", fmt.Sprint(n))(b) },
+			beforeReconcile: func(n int, b *v1alpha1.Bucket) { kit.WithAnnotation("example.org/n", fmt.Sprint(n))(b) },
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(append(tc.bucket, managedtest.WithExternalName("id-1"))...))
+			api := testkit.NewAPI(kit.NewBucket(append(tc.bucket, kit.WithExternalName("id-1"))...))
 			n := 0
-			ext := (&managedtest.ExternalResource{Exists: true}).OnCall("observe", func(b *v1alpha1.Bucket) error {
+			ext := (&kit.ExternalResource{Exists: true}).OnCall("observe", func(b *v1alpha1.Bucket) error {
 				if tc.onObserve == nil {
 					return nil
 				}
 				return tc.onObserve(n, b)
 			})
-			r := managedtest.NewBucketReconciler(api, append(tc.opts, managedtest.WithClient(ext.Client()))...)
-			managedtest.MustReconcileTimes(t, r, 3)
+			r := kit.NewBucketReconciler(api, append(tc.opts, kit.WithClient(ext.Client()))...)
+			kit.MustReconcileTimes(t, r, 3)
 			api.Forget()
 			for n = 1; n <= reconciles; n++ {
 				if tc.beforeReconcile != nil {
-					managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { tc.beforeReconcile(n, b) })
+					kit.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { tc.beforeReconcile(n, b) })
 				}
-				managedtest.MustReconcile(t, r, "b")
+				kit.MustReconcile(t, r, "b")
 			}
-			managedtest.ExpectEqual(t, tc.reason, "status updates", tc.wantWrites, api.Count(testkit.StatusUpdate))
-			managedtest.ExpectEqual(t, tc.reason, "writes in 100 reconciles", tc.wantWrites, api.Writes())
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(t, tc.reason, "status updates", tc.wantWrites, api.Count(testkit.StatusUpdate))
+			kit.ExpectEqual(t, tc.reason, "writes in 100 reconciles", tc.wantWrites, api.Writes())
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(
 				t, tc.reason, "last handled request", b.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt],
 				b.GetLastHandledReconcileAt(),
 			)

@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
@@ -61,7 +61,7 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 		nilRecorder    *event.APIRecorder
 		nilConnector   *upstream.NopConnector
 		nilTypedFn     managed.TypedExternalConnectorFn[*v1alpha1.Bucket]
-		nilFinder      *managedtest.FakeFinder
+		nilFinder      *kit.FakeFinder
 	)
 	api := testkit.NewAPI()
 	kind := resource.ManagedKind(testkit.BucketKind())
@@ -82,13 +82,15 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 
 	// withUsages returns a function that constructs a reconciler with a kind of usages.
 	withUsages := func(k schema.GroupVersionKind) func() {
-		return func() { managedtest.NewBucketReconciler(api, usage.WithProtection(k)) }
+		return func() { kit.NewBucketReconciler(api, usage.WithProtection(k)) }
 	}
 	withUpstream := func(o upstream.ReconcilerOption) func() {
-		return withOption(func() managed.ReconcilerOption { return managed.Upstream(upstream.WithTimeout(time.Minute), o) })
+		return withOption(
+			func() managed.ReconcilerOption { return managed.Upstream(upstream.WithTimeout(time.Minute), o) },
+		)
 	}
-	databases := managedtest.NewTypedConnector[*v1alpha1.Database](managedtest.FakeProvider{}, nil)
-	buckets := managedtest.NewTypedConnector[*v1alpha1.Bucket](managedtest.FakeProvider{}, nil)
+	databases := kit.NewTypedConnector[*v1alpha1.Database](kit.FakeProvider{}, nil)
+	buckets := kit.NewTypedConnector[*v1alpha1.Bucket](kit.FakeProvider{}, nil)
 	cases := map[string]struct {
 		reason    string
 		wantErr   string
@@ -135,9 +137,11 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			construct: withOption(func() managed.ReconcilerOption { return nil }),
 		},
 		"NilConnectorPointer": {
-			reason:    "We should refuse a nil connector.",
-			wantErr:   "WithExternalConnector was given a nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnector(nilConnector) }),
+			reason:  "We should refuse a nil connector.",
+			wantErr: "WithExternalConnector was given a nil",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.WithExternalConnector(nilConnector) },
+			),
 		},
 		"NilConnecter": {
 			reason:    "We should refuse a nil connector.",
@@ -145,19 +149,25 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnecter(nil) }),
 		},
 		"NilConnectDisconnector": {
-			reason:    "We should refuse a nil connector.",
-			wantErr:   "WithExternalConnectDisconnector was given a nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnector(nil) }),
+			reason:  "We should refuse a nil connector.",
+			wantErr: "WithExternalConnectDisconnector was given a nil",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnector(nil) },
+			),
 		},
 		"NilConnectDisconnecter": {
-			reason:    "We should refuse a nil connector.",
-			wantErr:   "given a nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnecter(nil) }),
+			reason:  "We should refuse a nil connector.",
+			wantErr: "given a nil",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnecter(nil) },
+			),
 		},
 		"NilTypedFn": {
-			reason:    "We should refuse a nil connector.",
-			wantErr:   "WithTypedExternalConnector was given a nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(nilTypedFn) }),
+			reason:  "We should refuse a nil connector.",
+			wantErr: "WithTypedExternalConnector was given a nil",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(nilTypedFn) },
+			),
 		},
 		"NilTypedConnectDisconnect": {
 			reason:  "We should refuse a nil connector.",
@@ -178,22 +188,30 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			),
 		},
 		"ConnectorOfAnotherKind": {
-			reason:    "We should refuse a connector for another kind.",
-			wantErr:   "*v1alpha1.Database",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(databases) }),
+			reason:  "We should refuse a connector for another kind.",
+			wantErr: "*v1alpha1.Database",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(databases) },
+			),
 		},
 		"TypedAndUntyped": {
 			reason:  "We should refuse a typed connector beside an untyped one.",
 			wantErr: "exclude each other",
 			construct: func() {
-				managed.NewReconciler(api.Manager(), kind, managed.WithTypedExternalConnector(buckets), managedtest.WithClient(managed.ExternalClientFns{}))
+				managed.NewReconciler(
+					api.Manager(), kind, managed.WithTypedExternalConnector(buckets),
+					kit.WithClient(managed.ExternalClientFns{}),
+				)
 			},
 		},
 		"UntypedAndTyped": {
 			reason:  "We should refuse a typed connector beside an untyped one.",
 			wantErr: "exclude each other",
 			construct: func() {
-				managed.NewReconciler(api.Manager(), kind, managedtest.WithClient(managed.ExternalClientFns{}), managed.WithTypedExternalConnector(buckets))
+				managed.NewReconciler(
+					api.Manager(), kind, kit.WithClient(managed.ExternalClientFns{}),
+					managed.WithTypedExternalConnector(buckets),
+				)
 			},
 		},
 		"ManagerRefuses": {
@@ -201,8 +219,10 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			wantErr: "cannot add the tracker of operations to the manager",
 			construct: func() {
 				managed.NewReconciler(
-					stoppedManager{api.Manager()}, kind, managed.WithManagementPolicies(), managedtest.WithClient(managed.ExternalClientFns{}),
-					managed.WithAsync(managedtest.NewTracker(api)),
+					stoppedManager{api.Manager()}, kind, managed.WithManagementPolicies(), kit.WithClient(
+						managed.ExternalClientFns{},
+					),
+					managed.WithAsync(kit.NewTracker(api)),
 				)
 			},
 		},
@@ -211,7 +231,9 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			wantErr: "can't run the tracker of operations",
 			construct: func() {
 				managed.NewReconciler(
-					m, kind, managed.WithManagementPolicies(), managedtest.WithClient(managed.ExternalClientFns{}), managed.WithAsync(managedtest.NewTracker(api)),
+					m, kind, managed.WithManagementPolicies(), kit.WithClient(
+						managed.ExternalClientFns{},
+					), managed.WithAsync(kit.NewTracker(api)),
 				)
 			},
 		},
@@ -220,7 +242,9 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			wantErr: "WithoutExternalNamePersistence exclude each other",
 			construct: func() {
 				managed.NewReconciler(
-					api.Manager(), kind, managedtest.WithClient(managed.ExternalClientFns{}), managed.WithAsync(managedtest.NewTracker(api)),
+					api.Manager(), kind, kit.WithClient(
+						managed.ExternalClientFns{},
+					), managed.WithAsync(kit.NewTracker(api)),
 					managed.WithoutExternalNamePersistence(),
 				)
 			},
@@ -241,7 +265,9 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			reason:  "We should refuse it at construction, because each reconcile would fail.",
 			wantErr: "WithInitializers (argument 1.2) was given nil",
 			construct: withOption(func() managed.ReconcilerOption {
-				return managed.WithInitializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer})
+				return managed.WithInitializers(
+					upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer},
+				)
 			}),
 		},
 		"NilInitializerPointer": {
@@ -272,7 +298,9 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			reason:  "We should refuse it at construction, because each reconcile would fail.",
 			wantErr: "WithMetricRecorder was given nil",
 			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithMetricRecorder((*upstream.MRMetricRecorder)(nil)) },
+				func() managed.ReconcilerOption {
+					return managed.WithMetricRecorder((*upstream.MRMetricRecorder)(nil))
+				},
 			),
 		},
 		"NilPollIntervalHook": {
@@ -286,19 +314,25 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			construct: withOption(func() managed.ReconcilerOption { return managed.WithChangeLogger(nil) }),
 		},
 		"NilOfUpstream": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithReferenceResolver was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.Upstream(upstream.WithReferenceResolver(nil)) }),
+			reason:  "We should refuse it at construction, because each reconcile would fail.",
+			wantErr: "WithReferenceResolver was given nil",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.Upstream(upstream.WithReferenceResolver(nil)) },
+			),
 		},
 		"NilInitializerFn": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithInitializers (argument 1) was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithInitializers(managed.InitializerFn(nil)) }),
+			reason:  "We should refuse it at construction, because each reconcile would fail.",
+			wantErr: "WithInitializers (argument 1) was given nil",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.WithInitializers(managed.InitializerFn(nil)) },
+			),
 		},
 		"NilUpdaterFn": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithCriticalAnnotationUpdater was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithCriticalAnnotationUpdater(nilUpdater) }),
+			reason:  "We should refuse it at construction, because each reconcile would fail.",
+			wantErr: "WithCriticalAnnotationUpdater was given nil",
+			construct: withOption(
+				func() managed.ReconcilerOption { return managed.WithCriticalAnnotationUpdater(nilUpdater) },
+			),
 		},
 		"Finder": {
 			reason:    "We should refuse a nil finder.",
@@ -568,8 +602,8 @@ type stoppedManager struct{ manager.Manager }
 func (stoppedManager) Add(manager.Runnable) error { return errors.New("it is stopped") }
 
 func TestNewReconciler_ValidOptions(t *testing.T) {
-	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1")))
-	sync := managedtest.WithClient(managed.ExternalClientFns{})
+	api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1")))
+	sync := kit.WithClient(managed.ExternalClientFns{})
 	hours := func(n time.Duration) upstream.ReconcilerOption { return upstream.WithPollInterval(n * time.Hour) }
 	cases := map[string]struct {
 		reason           string
@@ -584,16 +618,16 @@ func TestNewReconciler_ValidOptions(t *testing.T) {
 		},
 		"LastConnectorWins": {
 			reason: "As with upstream, the last connector should be used.",
-			opts: []managed.ReconcilerOption{managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.ObserveFails,
+			opts: []managed.ReconcilerOption{kit.WithClient(managed.ExternalClientFns{
+				ObserveFn: kit.ObserveFails,
 			}), sync, managed.WithPollInterval(time.Hour)},
 			wantRequeueAfter: time.Hour,
 		},
 		"ConnectorOfInterface": {
 			reason: "We should accept a typed connector for an interface.",
 			opts: []managed.ReconcilerOption{
-				managed.WithTypedExternalConnector(managedtest.NewTypedConnector[resource.ModernManaged](
-					managedtest.FakeProvider{}, func(resource.Managed) {},
+				managed.WithTypedExternalConnector(kit.NewTypedConnector[resource.ModernManaged](
+					kit.FakeProvider{}, func(resource.Managed) {},
 				)),
 			},
 		},
@@ -627,13 +661,16 @@ func TestNewReconciler_ValidOptions(t *testing.T) {
 		"LastOfUpstream": {
 			reason: "The last option should be used if options of upstream's repeat.",
 			opts: []managed.ReconcilerOption{
-				sync, managed.WithPollInterval(time.Hour), managed.Upstream(hours(1), hours(2)), managed.Upstream(hours(3)), managed.Upstream(),
+				sync, managed.WithPollInterval(time.Hour), managed.Upstream(hours(1), hours(2)),
+				managed.Upstream(hours(3)), managed.Upstream(),
 			},
 			wantRequeueAfter: 3 * time.Hour,
 		},
 		"AfterUpstream": {
-			reason:           "An option after upstream's should be used.",
-			opts:             []managed.ReconcilerOption{sync, managed.Upstream(hours(2)), managed.WithPollInterval(time.Hour)},
+			reason: "An option after upstream's should be used.",
+			opts: []managed.ReconcilerOption{
+				sync, managed.Upstream(hours(2)), managed.WithPollInterval(time.Hour),
+			},
 			wantRequeueAfter: time.Hour,
 		},
 	}
@@ -646,10 +683,10 @@ func TestNewReconciler_ValidOptions(t *testing.T) {
 			r := managed.NewReconciler(m, resource.ManagedKind(testkit.BucketKind()), append([]managed.ReconcilerOption{
 				managed.WithManagementPolicies(),
 			}, tc.opts...)...)
-			result, err := r.Reconcile(t.Context(), managedtest.Request())
-			managedtest.Must(t, err)
+			result, err := r.Reconcile(t.Context(), kit.Request())
+			kit.Must(t, err)
 			if tc.wantRequeueAfter > 0 {
-				managedtest.ExpectEqual(t, tc.reason, "poll interval", tc.wantRequeueAfter, result.RequeueAfter)
+				kit.ExpectEqual(t, tc.reason, "poll interval", tc.wantRequeueAfter, result.RequeueAfter)
 			}
 		})
 	}
@@ -700,13 +737,13 @@ func TestNewReconciler_ManagerWithoutMethods(t *testing.T) {
 			if tc.wantReader == nil {
 				tc.wantReader = tc.manager.GetClient()
 			}
-			managedtest.ExpectEqual(t, tc.reason, "the expected reader", true, layer.LiveReader(tc.manager) == tc.wantReader)
+			kit.ExpectEqual(t, tc.reason, "the expected reader", true, layer.LiveReader(tc.manager) == tc.wantReader)
 			refused := func() (p any) {
 				defer func() { p = recover() }()
-				managedtest.ExpectEqual(t, tc.reason, "error of Add", true, layer.AddTo(tc.manager, nil) != nil)
+				kit.ExpectEqual(t, tc.reason, "error of Add", true, layer.AddTo(tc.manager, nil) != nil)
 				return nil
 			}()
-			managedtest.ExpectEqual(t, tc.reason, "runs", tc.wantRuns, refused == nil)
+			kit.ExpectEqual(t, tc.reason, "runs", tc.wantRuns, refused == nil)
 			if !tc.wantRuns && !strings.Contains(fmt.Sprint(refused), "give the test's manager an Add method") {
 				t.Errorf("\n%s\nwant a panic that says what the manager needs, got %v", tc.reason, refused)
 			}
@@ -714,7 +751,7 @@ func TestNewReconciler_ManagerWithoutMethods(t *testing.T) {
 	}
 
 	defer func() {
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "We should not hide another panic of a manager.", "panic", any(boom), recover(), cmpopts.EquateErrors(),
 		)
 	}()
@@ -751,15 +788,15 @@ func TestConnectors(t *testing.T) {
 		client := managed.ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				c.Observe++
-				return managedtest.ObserveExists(ctx, mg)
+				return kit.ObserveExists(ctx, mg)
 			},
 			DisconnectFn: func(context.Context) error { c.ClientDisconnect++; return errors.New("ignored") },
 		}
 		disconnect := func(context.Context) error { c.Disconnect++; return errors.New("ignored") }
-		p := managedtest.FakeProvider{ConnectErr: err, Client: client}
+		p := kit.FakeProvider{ConnectErr: err, Client: client}
 		onConnect := func(resource.Managed) { c.Connect++ }
-		ufn := managed.ExternalConnectorFn(managedtest.NewTypedConnector[resource.Managed](p, onConnect))
-		tfn := managedtest.NewTypedConnector[*v1alpha1.Bucket](p, onConnect)
+		ufn := managed.ExternalConnectorFn(kit.NewTypedConnector[resource.Managed](p, onConnect))
+		tfn := kit.NewTypedConnector[*v1alpha1.Bucket](p, onConnect)
 		u := managed.ExternalConnectDisconnectorFns{ConnectFn: ufn, DisconnectFn: disconnect}
 		ty := managed.TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{ConnectFn: tfn, DisconnectFn: disconnect}
 
@@ -796,49 +833,49 @@ func TestConnectors(t *testing.T) {
 		}
 	}
 	for name := range optionsFor(&calls{}, nil) {
-		for outcome, err := range map[string]error{"Connects": nil, "Fails": managedtest.ErrProvider} {
+		for outcome, err := range map[string]error{"Connects": nil, "Fails": kit.ErrProvider} {
 			t.Run(name+"/"+outcome, func(t *testing.T) {
 				var want, got calls
 				kind := resource.ManagedKind(testkit.BucketKind())
-				managedtest.MustReconcile(
+				kit.MustReconcile(
 					t,
 					upstream.NewReconciler(
-						testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"))).Manager(), kind,
+						testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1"))).Manager(), kind,
 						optionsFor(&want, err)[name].upstream,
 					),
 					"b", "b",
 				)
-				managedtest.MustReconcile(
+				kit.MustReconcile(
 					t,
 					managed.NewReconciler(
-						testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"))).Manager(), kind,
+						testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1"))).Manager(), kind,
 						optionsFor(&got, err)[name].graft,
 					),
 					"b", "b",
 				)
-				managedtest.ExpectEqual(t, "Graft should connect and disconnect as often as upstream.", "calls", want, got)
-				managedtest.ExpectEqual(t, "Each reconcile should connect.", "connections in 2 reconciles", 2, got.Connect)
+				kit.ExpectEqual(t, "Graft should connect and disconnect as often as upstream.", "calls", want, got)
+				kit.ExpectEqual(t, "Each reconcile should connect.", "connections in 2 reconciles", 2, got.Connect)
 			})
 		}
 	}
 }
 
 func TestTypedConnector_OtherKind(t *testing.T) {
-	ext := &managedtest.ExternalResource{}
-	c := managed.NewTypedClient(managedtest.NewTypedClient[*v1alpha1.Bucket](managedtest.FakeProvider{Client: ext.Client()}))
-	for mg, want := range map[resource.Managed]int{&v1alpha1.Database{}: 0, managedtest.NewBucket(): 4} {
+	ext := &kit.ExternalResource{}
+	c := managed.NewTypedClient(kit.NewTypedClient[*v1alpha1.Bucket](kit.FakeProvider{Client: ext.Client()}))
+	for mg, want := range map[resource.Managed]int{&v1alpha1.Database{}: 0, kit.NewBucket(): 4} {
 		ext.Observes, ext.Calls = 0, nil
 		_, oerr := c.Observe(t.Context(), mg)
 		_, cerr := c.Create(t.Context(), mg)
 		_, uerr := c.Update(t.Context(), mg)
 		_, derr := c.Delete(t.Context(), mg)
 		for _, err := range []error{oerr, cerr, uerr, derr} {
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(
 				t, "We should return an error for a managed resource of another kind.", "no error", want > 0,
 				err == nil,
 			)
 		}
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "The typed client should not be called with a managed resource of another kind.", "calls", want,
 			ext.Observes+len(ext.Calls),
 		)
@@ -852,10 +889,10 @@ func TestTypedConnector_ConnectFails(t *testing.T) {
 		c := managed.NewTypedConnector(managed.TypedExternalConnectDisconnectorFns[*v1alpha1.Bucket]{
 			ConnectFn: func(context.Context, *v1alpha1.Bucket) (typed, error) { return ec, err },
 		})
-		got, gotErr := c.Connect(t.Context(), managedtest.NewBucket())
+		got, gotErr := c.Connect(t.Context(), kit.NewBucket())
 		const reason = "We should return no client if the connector returns an error, or neither a client nor an error."
-		managedtest.ExpectEqual(t, reason, "client", nil, got)
-		managedtest.ExpectEqual(t, reason, "error", err, gotErr, cmpopts.EquateErrors())
+		kit.ExpectEqual(t, reason, "client", nil, got)
+		kit.ExpectEqual(t, reason, "error", err, gotErr, cmpopts.EquateErrors())
 	}
 }
 
@@ -887,9 +924,9 @@ func normalizedJSON(o runtime.Object, withStatus bool) string {
 
 // A scenario is a managed resource and provider code that are reconciled a few times.
 type scenario struct {
-	bucket []managedtest.BucketModifier
+	bucket []kit.BucketModifier
 
-	provider     managedtest.FakeProvider
+	provider     kit.FakeProvider
 	initializers []managed.Initializer
 	defaultInit  bool
 	finalizer    func(api *testkit.API) resource.Finalizer
@@ -904,7 +941,7 @@ func (sc scenario) reconciled(
 	t.Helper()
 	var tr trace
 	synctest.Test(t, func(*testing.T) {
-		api := testkit.NewAPI(managedtest.NewDeletedBucket(sc.bucket...))
+		api := testkit.NewAPI(kit.NewDeletedBucket(sc.bucket...))
 		api.Before = func(ctx context.Context, r testkit.Request) error {
 			if r.Verb != testkit.Get {
 				tr = append(tr, fmt.Sprintf("%s %s %s", r.Verb, normalizedJSON(r.Object, !sc.updates), r.Body))
@@ -914,11 +951,11 @@ func (sc scenario) reconciled(
 			}
 			return nil
 		}
-		r := build(api, managedtest.NewTypedConnector[resource.Managed](sc.provider, func(mg resource.Managed) {
+		r := build(api, kit.NewTypedConnector[resource.Managed](sc.provider, func(mg resource.Managed) {
 			tr = append(tr, "connect "+normalizedJSON(mg, !sc.updates))
 		}))
 		for range 5 {
-			res, err := r.Reconcile(context.Background(), managedtest.Request())
+			res, err := r.Reconcile(context.Background(), kit.Request())
 			tr = append(tr, fmt.Sprintf("=> %+v %v", res, err))
 			time.Sleep(time.Second)
 		}
@@ -928,7 +965,8 @@ func (sc scenario) reconciled(
 
 // scenarioOptions adds the options of the scenario to o. O is upstream's option type or Graft's.
 func scenarioOptions[O any](
-	sc scenario, api *testkit.API, initializers func(...managed.Initializer) O, finalizer func(resource.Finalizer) O, o ...O,
+	sc scenario, api *testkit.API, initializers func(...managed.Initializer) O, finalizer func(resource.Finalizer) O,
+	o ...O,
 ) []O {
 	if !sc.defaultInit {
 		o = append(o, initializers(sc.initializers...))
@@ -957,7 +995,7 @@ func (sc scenario) graft(t *testing.T, off ...managed.ReconcilerOption) trace {
 				append(
 					off, managed.WithManagementPolicies(), managed.WithCreationGracePeriod(
 						0,
-					), managed.WithExternalConnector(c), managedtest.WithWait(managedtest.NoWait),
+					), managed.WithExternalConnector(c), kit.WithWait(kit.NoWait),
 				)...)...)
 	})
 }
@@ -965,75 +1003,75 @@ func (sc scenario) graft(t *testing.T, off ...managed.ReconcilerOption) trace {
 func scenarios() map[string]scenario {
 	withoutDeletionTimestamp := func(mg *v1alpha1.Bucket) { mg.SetDeletionTimestamp(nil) }
 	withoutFinalizers := func(mg *v1alpha1.Bucket) { withoutDeletionTimestamp(mg); mg.SetFinalizers(nil) }
-	providerWith := func(c managed.ExternalClientFns) managedtest.FakeProvider { return managedtest.FakeProvider{Client: c} }
-	observeOutdated := managedtest.Returns(managed.ExternalObservation{ResourceExists: true}, nil)
+	providerWith := func(c managed.ExternalClientFns) kit.FakeProvider { return kit.FakeProvider{Client: c} }
+	observeOutdated := kit.Returns(managed.ExternalObservation{ResourceExists: true}, nil)
 
 	// cloud has no resource until one is created.
-	providerThatCreates := func(createErr error) managedtest.FakeProvider {
-		ext := &managedtest.ExternalResource{}
+	providerThatCreates := func(createErr error) kit.FakeProvider {
+		ext := &kit.ExternalResource{}
 		return providerWith(ext.OnCall(
-			"create", func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return createErr },
+			"create", func(b *v1alpha1.Bucket) error { kit.WithExternalName("id-1")(b); return createErr },
 		).Client())
 	}
-	lateInitializingProvider := providerWith((&managedtest.ExternalResource{
+	lateInitializingProvider := providerWith((&kit.ExternalResource{
 		Exists:          true,
 		LateInitialized: true,
-	}).OnCall("observe", func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return nil }).Client())
-	unreachableProvider := managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider}
+	}).OnCall("observe", func(b *v1alpha1.Bucket) error { kit.WithExternalName("id-1")(b); return nil }).Client())
+	unreachableProvider := kit.FakeProvider{ConnectErr: kit.ErrProvider}
 	return map[string]scenario{
-		"Steady": {bucket: []managedtest.BucketModifier{withoutDeletionTimestamp}},
+		"Steady": {bucket: []kit.BucketModifier{withoutDeletionTimestamp}},
 		"Create": {
-			bucket:   []managedtest.BucketModifier{withoutFinalizers},
+			bucket:   []kit.BucketModifier{withoutFinalizers},
 			provider: providerThatCreates(nil),
 			updates:  true,
 		},
 		"CreateFails": {
-			bucket:   []managedtest.BucketModifier{withoutFinalizers},
-			provider: providerThatCreates(managedtest.ErrProvider),
+			bucket:   []kit.BucketModifier{withoutFinalizers},
+			provider: providerThatCreates(kit.ErrProvider),
 			updates:  true,
 		},
 		"CreateConflict": {
-			bucket:   []managedtest.BucketModifier{withoutFinalizers},
+			bucket:   []kit.BucketModifier{withoutFinalizers},
 			provider: providerThatCreates(nil),
-			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithConflict),
+			before:   kit.OnNthRequest(1, kit.IsVerb(testkit.Update), kit.FailWithConflict),
 			updates:  true,
 		},
 		"CreateServerError": {
-			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
+			bucket:   []kit.BucketModifier{withoutDeletionTimestamp},
 			provider: providerThatCreates(nil),
-			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithServerError),
+			before:   kit.OnNthRequest(1, kit.IsVerb(testkit.Update), kit.FailWithServerError),
 			updates:  true,
 		},
 		"CreateIncomplete": {
-			bucket: []managedtest.BucketModifier{
+			bucket: []kit.BucketModifier{
 				withoutDeletionTimestamp,
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
 		},
 		"Update": {
-			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
+			bucket:   []kit.BucketModifier{withoutDeletionTimestamp},
 			provider: providerWith(managed.ExternalClientFns{ObserveFn: observeOutdated}),
 		},
 		"UpdateFails": {
-			bucket: []managedtest.BucketModifier{withoutDeletionTimestamp},
+			bucket: []kit.BucketModifier{withoutDeletionTimestamp},
 			provider: providerWith(managed.ExternalClientFns{
 				ObserveFn: observeOutdated,
-				UpdateFn:  managedtest.Returns(managed.ExternalUpdate{}, managedtest.ErrProvider),
+				UpdateFn:  kit.Returns(managed.ExternalUpdate{}, kit.ErrProvider),
 			}),
 		},
 		"UpdateNotAllowed": {
-			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp, managedtest.WithPolicies(xpv2.ManagementActionObserve)},
+			bucket:   []kit.BucketModifier{withoutDeletionTimestamp, kit.WithPolicies(xpv2.ManagementActionObserve)},
 			provider: providerWith(managed.ExternalClientFns{ObserveFn: observeOutdated}),
 		},
 		"LateInit": {
-			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
+			bucket:   []kit.BucketModifier{withoutDeletionTimestamp},
 			provider: lateInitializingProvider,
 			updates:  true,
 		},
 		"LateInitNotAllowed": {
-			bucket: []managedtest.BucketModifier{
+			bucket: []kit.BucketModifier{
 				withoutDeletionTimestamp,
-				managedtest.WithPolicies(
+				kit.WithPolicies(
 					xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate,
 					xpv2.ManagementActionDelete,
 				),
@@ -1041,50 +1079,54 @@ func scenarios() map[string]scenario {
 			provider: lateInitializingProvider,
 		},
 		"Paused": {
-			bucket: []managedtest.BucketModifier{
-				withoutDeletionTimestamp, managedtest.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+			bucket: []kit.BucketModifier{
+				withoutDeletionTimestamp, kit.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
 			},
 		},
 		"DefaultInit": {
-			bucket:      []managedtest.BucketModifier{withoutDeletionTimestamp},
+			bucket:      []kit.BucketModifier{withoutDeletionTimestamp},
 			defaultInit: true,
 			updates:     true,
 		},
 		"InitFails": {
-			bucket: []managedtest.BucketModifier{withoutDeletionTimestamp},
+			bucket: []kit.BucketModifier{withoutDeletionTimestamp},
 			initializers: []managed.Initializer{
-				managed.InitializerFn(func(context.Context, resource.Managed) error { return managedtest.ErrProvider }),
+				managed.InitializerFn(func(context.Context, resource.Managed) error { return kit.ErrProvider }),
 			},
 		},
-		"ConnectFails": {bucket: []managedtest.BucketModifier{withoutDeletionTimestamp}, provider: unreachableProvider},
+		"ConnectFails": {bucket: []kit.BucketModifier{withoutDeletionTimestamp}, provider: unreachableProvider},
 		"ObserveFails": {
-			bucket:   []managedtest.BucketModifier{withoutDeletionTimestamp},
-			provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveFails}),
+			bucket:   []kit.BucketModifier{withoutDeletionTimestamp},
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: kit.ObserveFails}),
 		},
 		"Delete":      {},
-		"DeleteFails": {provider: providerWith(managed.ExternalClientFns{DeleteFn: managedtest.DeleteFails})},
-		"Deleted":     {provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent})},
-		"DeleteHeld":  {bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")}},
+		"DeleteFails": {provider: providerWith(managed.ExternalClientFns{DeleteFn: kit.DeleteFails})},
+		"Deleted":     {provider: providerWith(managed.ExternalClientFns{ObserveFn: kit.ObserveAbsent})},
+		"DeleteHeld":  {bucket: []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName, "example.org/a")}},
 		"DeleteOrphans": {
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithFinalizers(managed.FinalizerName, "example.org/a"), managedtest.WithPolicies(xpv2.ManagementActionObserve),
+			bucket: []kit.BucketModifier{
+				kit.WithFinalizers(managed.FinalizerName, "example.org/a"), kit.WithPolicies(
+					xpv2.ManagementActionObserve,
+				),
 			},
 		},
 		"DeleteConnectFails": {provider: unreachableProvider},
 		"DeleteIncompleteCreate": {
-			bucket: []managedtest.BucketModifier{managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")},
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			},
 		},
 		"DeleteConflict": {
-			provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent}),
-			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithConflict),
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: kit.ObserveAbsent}),
+			before:   kit.OnNthRequest(1, kit.IsVerb(testkit.Update), kit.FailWithConflict),
 		},
 		"DeleteServerError": {
-			provider: providerWith(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent}),
-			before:   managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Update), managedtest.FailWithServerError),
+			provider: providerWith(managed.ExternalClientFns{ObserveFn: kit.ObserveAbsent}),
+			before:   kit.OnNthRequest(1, kit.IsVerb(testkit.Update), kit.FailWithServerError),
 		},
-		"StatusServerError": {before: managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.StatusUpdate), managedtest.FailWithServerError)},
+		"StatusServerError": {before: kit.OnNthRequest(1, kit.IsVerb(testkit.StatusUpdate), kit.FailWithServerError)},
 		"CustomFinalizer": {
-			bucket: []managedtest.BucketModifier{withoutFinalizers},
+			bucket: []kit.BucketModifier{withoutFinalizers},
 			finalizer: func(api *testkit.API) resource.Finalizer {
 				return resource.NewAPIFinalizer(api.Client(), "custom")
 			},
@@ -1105,7 +1147,8 @@ func TestOptions_TurnOffGraft(t *testing.T) {
 		"All": {
 			reason: "With all of them Graft should make upstream's requests.",
 			options: []managed.ReconcilerOption{
-				managed.WithoutDeletionStatus(), managed.WithoutExternalNamePersistence(), managed.WithoutFinalizerGuard(),
+				managed.WithoutDeletionStatus(), managed.WithoutExternalNamePersistence(),
+				managed.WithoutFinalizerGuard(),
 				managed.WithUnchangedStatusWrites(),
 			},
 			compareStatusWrites: true,
@@ -1141,7 +1184,7 @@ func TestOptions_TurnOffGraft(t *testing.T) {
 				if !tc.compareStatusWrites {
 					want, got = slices.DeleteFunc(want, statusWrites), slices.DeleteFunc(got, statusWrites)
 				}
-				managedtest.ExpectEqual(t, tc.reason, "upstream's trace, and Graft's", want, got)
+				kit.ExpectEqual(t, tc.reason, "upstream's trace, and Graft's", want, got)
 				if tc.scenarios != "" && cmp.Equal(again().upstream(t), again().graft(t)) &&
 					!slices.Contains([]string{"Paused", "StatusServerError", "Deleted"}, scName) {
 					t.Errorf("\nGraft's requests should differ from upstream's without the option, or the scenario shows nothing.")

@@ -15,7 +15,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
@@ -72,24 +72,24 @@ func TestCreateError(t *testing.T) {
 		for _, createErr := range tc.errs {
 			t.Run(name+"/"+createErr.Error(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					api, creates := testkit.NewAPI(managedtest.NewBucket()), 0
+					api, creates := testkit.NewAPI(kit.NewBucket()), 0
 					absent := asyncstate.FinderFn(
 						func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
 							return asyncstate.Absent(), nil
 						},
 					)
-					r := managedtest.NewBucketReconciler(api, resolve.With(absent), managedtest.WithClient(managed.ExternalClientFns{
-						ObserveFn: managedtest.ObserveAbsent,
+					r := kit.NewBucketReconciler(api, resolve.With(absent), kit.WithClient(managed.ExternalClientFns{
+						ObserveFn: kit.ObserveAbsent,
 						CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
 							creates++
 							return managed.ExternalCreation{}, createErr
 						},
 					}))
 					for range 4 {
-						managedtest.TryReconcile(r, 1)
+						kit.TryReconcile(r, 1)
 						time.Sleep(2 * time.Second)
 					}
-					managedtest.ExpectEqual(t, tc.reason, "creates again", tc.again, creates > 1)
+					kit.ExpectEqual(t, tc.reason, "creates again", tc.again, creates > 1)
 				})
 			})
 		}
@@ -112,7 +112,7 @@ func (e codeOfItsOwn) Unwrap() error { return e.cause }
 
 // TestCreateError_Named has a Create that sets the external name before the external system refuses it.
 func TestCreateError_Named(t *testing.T) {
-	conflict := &managedtest.TooManyRequests{Response: &http.Response{StatusCode: http.StatusConflict}}
+	conflict := &kit.TooManyRequests{Response: &http.Response{StatusCode: http.StatusConflict}}
 	cases := map[string]struct {
 		reason    string
 		err       error
@@ -137,17 +137,17 @@ func TestCreateError_Named(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket())
-			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.ObserveAbsent,
+			api := testkit.NewAPI(kit.NewBucket())
+			kit.TryReconcile(kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{
+				ObserveFn: kit.ObserveAbsent,
 				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 					meta.SetExternalName(mg, "n")
 					return managed.ExternalCreation{}, tc.err
 				},
 			})), 1)
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "succeeded", tc.succeeded, !meta.GetExternalCreateSucceeded(b).IsZero())
-			managedtest.ExpectEqual(t, "The name should be stored in any case.", "name", "n", meta.GetExternalName(b))
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "succeeded", tc.succeeded, !meta.GetExternalCreateSucceeded(b).IsZero())
+			kit.ExpectEqual(t, "The name should be stored in any case.", "name", "n", meta.GetExternalName(b))
 		})
 	}
 }
@@ -156,8 +156,8 @@ func TestCreateError_Named(t *testing.T) {
 func TestCreateError_EmptiedName(t *testing.T) {
 	for name, sets := range map[string]bool{"Sets": true, "Leaves": false} {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
-			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+			api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n")))
+			kit.TryReconcile(kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{
 				ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 					meta.SetExternalName(mg, "")
 					return managed.ExternalObservation{}, nil
@@ -169,12 +169,12 @@ func TestCreateError_EmptiedName(t *testing.T) {
 					return managed.ExternalCreation{}, errors.New("cannot tag")
 				},
 			})), 1)
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(
 				t, "A create that sets the emptied name again should have created something.", "succeeded", sets,
 				!meta.GetExternalCreateSucceeded(b).IsZero(),
 			)
-			managedtest.ExpectEqual(t, "The name should be kept in any case.", "name", "n", meta.GetExternalName(b))
+			kit.ExpectEqual(t, "The name should be kept in any case.", "name", "n", meta.GetExternalName(b))
 		})
 	}
 }
@@ -192,18 +192,18 @@ func TestCreateError_ExistsAgain(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			hour := managedtest.WithAnnotation(
+			hour := kit.WithAnnotation(
 				meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
 			)
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), hour))
-			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.ObserveAbsent,
+			api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n"), hour))
+			kit.TryReconcile(kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{
+				ObserveFn: kit.ObserveAbsent,
 				CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
 					return managed.ExternalCreation{}, errors.New(tc.text)
 				},
 			})), 1)
-			failed := meta.GetExternalCreateFailed(managedtest.GetBucket(t, api))
-			managedtest.ExpectEqual(t, tc.reason, "confirmed", tc.confirmed, failed.IsZero())
+			failed := meta.GetExternalCreateFailed(kit.GetBucket(t, api))
+			kit.ExpectEqual(t, tc.reason, "confirmed", tc.confirmed, failed.IsZero())
 		})
 	}
 }
@@ -215,16 +215,18 @@ func TestWithRateLimits_AnswersOfTheAPIServer(t *testing.T) {
 	for name, err := range map[string]error{
 		"Unavailable":     errors.Wrap(unavailable, "cannot get Secret"),
 		"TooManyRequests": kerrors.NewTooManyRequests("slow down", 3600),
-		"Aggregate":       utilerrors.NewAggregate([]error{managedtest.ErrProvider, kerrors.NewTooManyRequests("slow down", 3600)}),
+		"Aggregate": utilerrors.NewAggregate(
+			[]error{kit.ErrProvider, kerrors.NewTooManyRequests("slow down", 3600)},
+		),
 	} {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
-			ext := &managedtest.CountingClient{Errs: map[string]error{"connect": err}}
-			r := managedtest.NewBucketReconciler(api, ext.Connect(), ratelimit.With(ratelimit.New(100, 100)))
-			managedtest.TryReconcile(r, 1)
+			api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n")))
+			ext := &kit.CountingClient{Errs: map[string]error{"connect": err}}
+			r := kit.NewBucketReconciler(api, ext.Connect(), ratelimit.With(ratelimit.New(100, 100)))
+			kit.TryReconcile(r, 1)
 			ext.Errs = nil
-			managedtest.TryReconcile(r, 1)
-			managedtest.ExpectEqual(
+			kit.TryReconcile(r, 1)
+			kit.ExpectEqual(
 				t, "An answer of the API server should not close the account of the external system.", "observed", true,
 				ext.Count("observe") > 0,
 			)
@@ -238,12 +240,15 @@ func TestWithRateLimits_TextOfAUser(t *testing.T) {
 		`invalid description "see TooManyRequests, try again in 60 seconds"`,
 		"invalid description see TooManyRequests, try again in 60 seconds",
 	} {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")), managedtest.NewBucket(managedtest.WithName("neighbour"), managedtest.WithExternalName("m")))
-		ext := &managedtest.CountingClient{Errs: map[string]error{"observe": errors.New(text)}}
-		r := managedtest.NewBucketReconciler(api, ext.Connect(), ratelimit.With(ratelimit.New(100, 100)))
-		managedtest.TryReconcile(r, 1)
+		api := testkit.NewAPI(
+			kit.NewBucket(kit.WithExternalName("n")),
+			kit.NewBucket(kit.WithName("neighbour"), kit.WithExternalName("m")),
+		)
+		ext := &kit.CountingClient{Errs: map[string]error{"observe": errors.New(text)}}
+		r := kit.NewBucketReconciler(api, ext.Connect(), ratelimit.With(ratelimit.New(100, 100)))
+		kit.TryReconcile(r, 1)
 		before := len(ext.Calls)
-		_, _ = r.Reconcile(t.Context(), managedtest.RequestFor("neighbour"))
+		_, _ = r.Reconcile(t.Context(), kit.RequestFor("neighbour"))
 		if len(ext.Calls) == before {
 			t.Errorf("The text of one object's error should hold up no other object: %s", text)
 		}

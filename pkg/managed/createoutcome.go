@@ -247,7 +247,9 @@ func (e *createOutcome) store(
 	}))
 	outcome.Apply(o)
 	err := s.StoreAnnotations(
-		ctx, o, all, seam.Result, func(key, theirs, ours string) { layer.Overwrote(e.log, e.recorder, o, key, theirs, ours) },
+		ctx, o, all, seam.Result, func(key, theirs, ours string) {
+			layer.Overwrote(e.log, e.recorder, o, key, theirs, ours)
+		},
 	)
 
 	if s.Gone() && a.outcome == attemptSucceeded && meta.GetExternalName(o) == meta.GetExternalName(s.Base()) {

@@ -11,47 +11,47 @@ import (
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 func TestCreateWithoutOutcome_Polled(t *testing.T) {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	pending := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, started.Format(time.RFC3339))
+	pending := kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, started.Format(time.RFC3339))
 
 	cases := map[string]struct {
 		reason string
-		mods   []managedtest.BucketModifier
+		mods   []kit.BucketModifier
 		want   time.Duration
 	}{
 		"Announced": {
 			reason: "A process that reads the announcement of another process should poll: it may miss the outcome, which causes no event.",
-			mods:   []managedtest.BucketModifier{pending},
+			mods:   []kit.BucketModifier{pending},
 			want:   10 * time.Minute,
 		},
 		"Deleted": {
 			reason: "A deletion that waits for the outcome of a create should be polled, too.",
-			mods:   []managedtest.BucketModifier{pending, managedtest.WithDeletionTimestamp},
+			mods:   []kit.BucketModifier{pending, kit.WithDeletionTimestamp},
 			want:   10 * time.Minute,
 		},
 		"Paused": {
 			reason: "A paused managed resource should not be polled.",
-			mods:   []managedtest.BucketModifier{pending, managedtest.WithPausedAnnotation},
+			mods:   []kit.BucketModifier{pending, kit.WithPausedAnnotation},
 		},
 		"PausedByPolicies": {
 			reason: "A managed resource without management policies is paused, too.",
-			mods:   []managedtest.BucketModifier{pending, managedtest.WithPolicies()},
+			mods:   []kit.BucketModifier{pending, kit.WithPolicies()},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			ext := &managedtest.ExternalResource{}
-			api := testkit.NewAPI(managedtest.NewBucket(append(tc.mods, managedtest.WithFinalizers(managed.FinalizerName))...))
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()), managed.WithPollInterval(10*time.Minute))
-			result, err := r.Reconcile(t.Context(), managedtest.Request())
-			managedtest.Must(t, err)
-			managedtest.ExpectEqual(t, tc.reason, "RequeueAfter", tc.want, result.RequeueAfter)
+			ext := &kit.ExternalResource{}
+			api := testkit.NewAPI(kit.NewBucket(append(tc.mods, kit.WithFinalizers(managed.FinalizerName))...))
+			r := kit.NewBucketReconciler(api, kit.WithClient(ext.Client()), managed.WithPollInterval(10*time.Minute))
+			result, err := r.Reconcile(t.Context(), kit.Request())
+			kit.Must(t, err)
+			kit.ExpectEqual(t, tc.reason, "RequeueAfter", tc.want, result.RequeueAfter)
 		})
 	}
 }
@@ -60,7 +60,7 @@ func TestCreateWithoutOutcome_Polled(t *testing.T) {
 // upstream's, the reconcile should still report the create.
 func TestCreate_AnotherWriter(t *testing.T) {
 	annotate := func(t *testing.T, api *testkit.API) {
-		managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("a", "theirs"))
+		kit.UpdateBucket(t, api, "b", kit.WithAnnotation("a", "theirs"))
 	}
 	cases := map[string]struct {
 		reason       string
@@ -88,7 +88,7 @@ func TestCreate_AnotherWriter(t *testing.T) {
 		"Failed": {
 			reason:       "A create that failed should be reported.",
 			duringCreate: annotate,
-			createErr:    managedtest.ErrProvider,
+			createErr:    kit.ErrProvider,
 			wantSynced:   xpv2.ReasonReconcileError,
 			wantID:       "id-1",
 		},
@@ -101,24 +101,24 @@ func TestCreate_AnotherWriter(t *testing.T) {
 		"StatusWritten": {
 			reason: "As with upstream, the status that the other writer has written should be kept.",
 			duringCreate: func(t *testing.T, api *testkit.API) {
-				b := managedtest.GetBucket(t, api)
-				b.SetConditions(managedtest.ForeignCondition())
-				managedtest.Must(t, api.Server().Status().Update(t.Context(), b))
+				b := kit.GetBucket(t, api)
+				b.SetConditions(kit.ForeignCondition())
+				kit.Must(t, api.Server().Status().Update(t.Context(), b))
 			},
 			wantSynced:  xpv2.ReasonReconcileSuccess,
-			wantForeign: managedtest.ForeignCondition().Reason,
+			wantForeign: kit.ForeignCondition().Reason,
 		},
 		"Replaced": {
 			reason: "Nothing should be written to another object with the same name.",
 			duringCreate: func(t *testing.T, api *testkit.API) {
-				managedtest.RemoveBucket(t, api, "b")
-				managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket()))
+				kit.RemoveBucket(t, api, "b")
+				kit.Must(t, api.Server().Create(t.Context(), kit.NewBucket()))
 			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket())
+			api := testkit.NewAPI(kit.NewBucket())
 			if tc.losesAnswer {
 				api.After = func(_ context.Context, r testkit.Request) error {
 					if r.Verb != testkit.Patch {
@@ -128,10 +128,10 @@ func TestCreate_AnotherWriter(t *testing.T) {
 					return kerrors.NewInternalError(errors.New("lost"))
 				}
 			}
-			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.ObserveAbsent,
+			kit.TryReconcile(kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{
+				ObserveFn: kit.ObserveAbsent,
 				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-					managedtest.AsBucket(mg).Status.AtProvider.ID = "id-1"
+					kit.AsBucket(mg).Status.AtProvider.ID = "id-1"
 					if tc.setsName {
 						meta.SetExternalName(mg, "id-1")
 					}
@@ -141,14 +141,14 @@ func TestCreate_AnotherWriter(t *testing.T) {
 					return managed.ExternalCreation{}, tc.createErr
 				},
 			})), 1)
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
-			managedtest.ExpectEqual(
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Reason)
+			kit.ExpectEqual(
 				t, tc.reason, "reports the create", tc.wantSynced != "",
 				b.GetCondition(xpv2.TypeReady).Reason == xpv2.ReasonCreating,
 			)
-			managedtest.ExpectEqual(t, tc.reason, "ID", tc.wantID, b.Status.AtProvider.ID)
-			managedtest.ExpectEqual(t, tc.reason, "Foreign", tc.wantForeign, b.GetCondition(managedtest.ForeignCondition().Type).Reason)
+			kit.ExpectEqual(t, tc.reason, "ID", tc.wantID, b.Status.AtProvider.ID)
+			kit.ExpectEqual(t, tc.reason, "Foreign", tc.wantForeign, b.GetCondition(kit.ForeignCondition().Type).Reason)
 		})
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -45,7 +45,7 @@ func TestDifferential(t *testing.T) {
 	steps := differentialSteps
 	if s := os.Getenv("GRAFT_DIFFERENTIAL_STEPS"); s != "" {
 		n, err := strconv.Atoi(s)
-		managedtest.Must(t, err)
+		kit.Must(t, err)
 		steps = n
 	}
 	explained := map[string]int{}
@@ -116,11 +116,11 @@ type side struct {
 func newSide(
 	seed uint64, build func(*testkit.API, managed.ExternalConnector) reconcile.Reconciler,
 ) *side {
-	s := &side{api: testkit.NewAPI(managedtest.NewBucket()), seed: seed}
-	s.r = build(s.api, managedtest.NewConnector(managed.ExternalClientFns{
+	s := &side{api: testkit.NewAPI(kit.NewBucket()), seed: seed}
+	s.r = build(s.api, kit.NewConnector(managed.ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 			r := s.call("observe")
-			b := managedtest.AsBucket(mg)
+			b := kit.AsBucket(mg)
 			if s.exists && r.IntN(3) > 0 {
 				s.sets["status"] = true
 				b.Status.AtProvider.ID = fmt.Sprint(r.IntN(3))
@@ -138,19 +138,19 @@ func newSide(
 			r := s.call("create")
 			err := s.errorOf(r)
 			s.exists = err == nil
-			s.annotate(r, managedtest.AsBucket(mg))
+			s.annotate(r, kit.AsBucket(mg))
 			return managed.ExternalCreation{}, err
 		},
 		UpdateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 			r := s.call("update")
-			s.annotate(r, managedtest.AsBucket(mg))
+			s.annotate(r, kit.AsBucket(mg))
 			return managed.ExternalUpdate{}, s.errorOf(r)
 		},
 		DeleteFn: func(_ context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
 			r := s.call("delete")
 			err := s.errorOf(r)
 			s.exists = s.exists && (err != nil || r.IntN(3) == 0)
-			s.annotate(r, managedtest.AsBucket(mg))
+			s.annotate(r, kit.AsBucket(mg))
 			return managed.ExternalDelete{}, err
 		},
 	}))
@@ -179,36 +179,36 @@ func (s *side) annotate(r *rand.Rand, b *v1alpha1.Bucket) {
 }
 
 // acts are what a user does before a step.
-func acts() []managedtest.BucketModifier {
-	return []managedtest.BucketModifier{
+func acts() []kit.BucketModifier {
+	return []kit.BucketModifier{
 		nil, nil, nil, nil,
 		func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region += "x" },
-		managedtest.WithPausedAnnotation,
-		managedtest.WithoutAnnotation(meta.AnnotationKeyReconciliationPaused),
-		managedtest.WithPolicies(xpv2.ManagementActionObserve),
-		managedtest.WithPolicies(xpv2.ManagementActionAll),
-		managedtest.WithExternalName("by-hand"),
-		managedtest.WithoutAnnotation(meta.AnnotationKeyExternalCreatePending),
+		kit.WithPausedAnnotation,
+		kit.WithoutAnnotation(meta.AnnotationKeyReconciliationPaused),
+		kit.WithPolicies(xpv2.ManagementActionObserve),
+		kit.WithPolicies(xpv2.ManagementActionAll),
+		kit.WithExternalName("by-hand"),
+		kit.WithoutAnnotation(meta.AnnotationKeyExternalCreatePending),
 		func(b *v1alpha1.Bucket) { b.SetFinalizers(append(b.GetFinalizers(), "example.org/other")) },
 	}
 }
 
 func (s *side) act(t *testing.T, n int) {
 	t.Helper()
-	mod, b := acts()[n], managedtest.GetBucket(t, s.api)
+	mod, b := acts()[n], kit.GetBucket(t, s.api)
 	switch {
 	case b.GetUID() == "" || mod == nil && n != 0:
 	case n == 0 && len(s.calls)%3 == 2:
-		managedtest.Must(t, client.IgnoreNotFound(s.api.Server().Delete(t.Context(), b)))
+		kit.Must(t, client.IgnoreNotFound(s.api.Server().Delete(t.Context(), b)))
 	case mod != nil && !meta.WasDeleted(b):
-		managedtest.UpdateBucket(t, s.api, "b", mod)
+		kit.UpdateBucket(t, s.api, "b", mod)
 	}
 }
 
 func (s *side) reconcile(n int) {
 	s.sets = map[string]bool{}
 	s.calls = append(s.calls, fmt.Sprint(n))
-	res, err := s.r.Reconcile(context.Background(), managedtest.Request())
+	res, err := s.r.Reconcile(context.Background(), kit.Request())
 	s.result, s.failed = res, err != nil
 }
 
@@ -229,7 +229,7 @@ type observed struct {
 
 func (s *side) observe(t *testing.T) observed {
 	t.Helper()
-	b := managedtest.GetBucket(t, s.api)
+	b := kit.GetBucket(t, s.api)
 	annotations := maps.Clone(b.GetAnnotations())
 	maps.DeleteFunc(annotations, func(k, _ string) bool { return strings.HasPrefix(k, "graft.crossplane.io/") })
 	text := func(c xpv2.ConditionType) string {
@@ -252,7 +252,7 @@ func explain(t *testing.T, want, got observed, ours *side) string {
 		applies bool
 		masks   func(o *observed)
 	}{
-		{"a", deletion.ConditionOf(managedtest.GetBucket(t, ours.api)).Reason != "", func(o *observed) {
+		{"a", deletion.ConditionOf(kit.GetBucket(t, ours.api)).Reason != "", func(o *observed) {
 			if o.Ready = ""; got.Synced == "True ReconcileSuccess " {
 				o.Synced = "" // Upstream keeps an error that is out of date.
 			}
@@ -260,7 +260,8 @@ func explain(t *testing.T, want, got observed, ours *side) string {
 		{"b", ours.sets["name"] || ours.sets["annotation"], func(o *observed) { o.Annotations = nil }},
 		{"c", ours.sets["status"], func(o *observed) { o.Status, o.Ready = v1alpha1.Observation{}, "" }},
 	}
-	ended := got.Annotations[meta.AnnotationKeyExternalCreateFailed] + got.Annotations[meta.AnnotationKeyExternalCreateSucceeded]
+	ended := got.Annotations[meta.AnnotationKeyExternalCreateFailed] +
+		got.Annotations[meta.AnnotationKeyExternalCreateSucceeded]
 	if slices.Equal(want.Calls, append(slices.Clone(got.Calls), "create")) &&
 		strings.Contains(ended, time.Now().Format(time.RFC3339)) {
 		return "f" // The last create ended in this second.

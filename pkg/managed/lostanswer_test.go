@@ -8,7 +8,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -26,7 +26,7 @@ func TestCreate_LostAnswer(t *testing.T) {
 		lostUpdate bool
 
 		// between is what another writer changes right after the answer was lost.
-		between managedtest.BucketModifier
+		between kit.BucketModifier
 		labels  map[string]string
 		region  string
 	}{
@@ -58,7 +58,7 @@ func TestCreate_LostAnswer(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket())
+			api := testkit.NewAPI(kit.NewBucket())
 			patches, lostUpdate, said := 0, false, &testkit.Said{}
 			sent := ""
 			api.Before = func(_ context.Context, r testkit.Request) error {
@@ -81,27 +81,27 @@ func TestCreate_LostAnswer(t *testing.T) {
 					return nil
 				}
 				if tc.between != nil {
-					managedtest.UpdateBucket(t, api, "b", tc.between)
+					kit.UpdateBucket(t, api, "b", tc.between)
 				}
 				return kerrors.NewTimeoutError("the answer was lost", 0)
 			}
-			client := managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.ObserveAbsent,
+			client := kit.WithClient(managed.ExternalClientFns{
+				ObserveFn: kit.ObserveAbsent,
 				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
 					meta.SetExternalName(mg, "id-1")
 					meta.AddLabels(mg, map[string]string{"created": "yes"})
-					managedtest.AsBucket(mg).Spec.ForProvider.Region = "created"
+					kit.AsBucket(mg).Spec.ForProvider.Region = "created"
 					return managed.ExternalCreation{}, nil
 				},
 			})
-			managedtest.TryReconcile(managedtest.NewBucketReconciler(api, managed.WithRecorder(said), client), 1)
+			kit.TryReconcile(kit.NewBucketReconciler(api, managed.WithRecorder(said), client), 1)
 
-			got := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "external name", "id-1", meta.GetExternalName(got))
-			managedtest.ExpectEqual(t, tc.reason, "labels", tc.labels, got.GetLabels())
-			managedtest.ExpectEqual(t, tc.reason, "region", tc.region, got.Spec.ForProvider.Region)
-			managedtest.ExpectEqual(t, tc.reason, "create succeeded", false, meta.GetExternalCreateSucceeded(got).IsZero())
-			managedtest.ExpectEqual(
+			got := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "external name", "id-1", meta.GetExternalName(got))
+			kit.ExpectEqual(t, tc.reason, "labels", tc.labels, got.GetLabels())
+			kit.ExpectEqual(t, tc.reason, "region", tc.region, got.Spec.ForProvider.Region)
+			kit.ExpectEqual(t, tc.reason, "create succeeded", false, meta.GetExternalCreateSucceeded(got).IsZero())
+			kit.ExpectEqual(
 				t, "No change should be reported as dropped.", "events", []string(nil),
 				said.Events("CannotUpdateManagedResource"),
 			)

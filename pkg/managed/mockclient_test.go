@@ -10,7 +10,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/test"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
@@ -40,11 +40,11 @@ func TestReconciler_MockClient(t *testing.T) {
 				},
 				resource.ManagedKind(fake.GVK(&fake.ModernManaged{})),
 				managed.WithInitializers(), managed.WithPollInterval(time.Hour),
-				managedtest.WithClient(managed.ExternalClientFns{ObserveFn: managedtest.Returns(tc.observe, nil)}),
+				kit.WithClient(managed.ExternalClientFns{ObserveFn: kit.Returns(tc.observe, nil)}),
 			)
 			got, err := r.Reconcile(context.Background(), reconcile.Request{})
-			managedtest.Must(t, err)
-			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
+			kit.Must(t, err)
+			kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }

@@ -446,7 +446,8 @@ func (p *phases) report(s *seam.Session, o client.Object) (xpv2.ConditionReason,
 		}
 		return deletion.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested
 	case phaseFinalizerRemoved:
-		return deletion.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers + deletion.Names(o.GetFinalizers())
+		return deletion.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers +
+			deletion.Names(o.GetFinalizers())
 	case phaseInitialized:
 		if creation.Last(o).Incomplete() {
 			return deletion.ReasonCreateResultUnknown, deletion.MessageCreateUnknown

@@ -18,7 +18,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -27,10 +27,10 @@ import (
 
 func withRecentCreate(mg *v1alpha1.Bucket) { meta.SetExternalCreateSucceeded(mg, time.Now()) }
 
-func deletionStatusOf(mg resource.Managed) managedtest.Status {
-	s := managedtest.Status{
-		Ready:    managedtest.Condition(mg.GetCondition(xpv2.TypeReady)),
-		Deleting: managedtest.Condition(mg.GetCondition(reconciler.TypeDeleting)),
+func deletionStatusOf(mg resource.Managed) kit.Status {
+	s := kit.Status{
+		Ready:    kit.Condition(mg.GetCondition(xpv2.TypeReady)),
+		Deleting: kit.Condition(mg.GetCondition(reconciler.TypeDeleting)),
 	}
 	s.Ready.LastTransitionTime.Reset()
 	s.Deleting.LastTransitionTime.Reset()
@@ -38,34 +38,36 @@ func deletionStatusOf(mg resource.Managed) managedtest.Status {
 }
 
 func TestDeletionStatus(t *testing.T) {
-	requested := managedtest.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
-	always := func(r xpv2.ConditionReason, message string) []managedtest.Status {
-		return []managedtest.Status{managedtest.DeletionStatus(r, message)}
+	requested := kit.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
+	always := func(r xpv2.ConditionReason, message string) []kit.Status {
+		return []kit.Status{kit.DeletionStatus(r, message)}
 	}
-	absentProvider := managedtest.FakeProvider{Client: managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent}}
-	failingProvider := managedtest.FakeProvider{Client: managed.ExternalClientFns{ObserveFn: managedtest.ObserveFails}}
-	waitingForFinalizers := func(fs string) managedtest.Status {
-		return managedtest.DeletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+fs)
+	absentProvider := kit.FakeProvider{Client: managed.ExternalClientFns{ObserveFn: kit.ObserveAbsent}}
+	failingProvider := kit.FakeProvider{Client: managed.ExternalClientFns{ObserveFn: kit.ObserveFails}}
+	waitingForFinalizers := func(fs string) kit.Status {
+		return kit.DeletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+fs)
 	}
 	cases := map[string]struct {
 		reason        string
-		bucket        []managedtest.BucketModifier
-		provider      managedtest.FakeProvider
+		bucket        []kit.BucketModifier
+		provider      kit.FakeProvider
 		opts          []managed.ReconcilerOption
 		beforeRequest func(ctx context.Context, r testkit.Request) error
 
 		// wantWhileConnecting is the status on the API server at the first Connect. By default it
 		// is DeletionRequested.
-		wantWhileConnecting managedtest.Status
+		wantWhileConnecting kit.Status
 		neverConnects       bool
-		wantAfterReconcile  []managedtest.Status // after each reconcile; the last one is also wanted later
-		wantWrites          int                  // of status; by default 2
+		wantAfterReconcile  []kit.Status // after each reconcile; the last one is also wanted later
+		wantWrites          int          // of status; by default 2
 		wantSyncedError     bool
 	}{
 		"InitializeFails": {
 			reason: "An initializer that fails should be reported.",
 			opts: []managed.ReconcilerOption{
-				managed.WithInitializers(managed.InitializerFn(func(context.Context, resource.Managed) error { return managedtest.ErrProvider })),
+				managed.WithInitializers(
+					managed.InitializerFn(func(context.Context, resource.Managed) error { return kit.ErrProvider }),
+				),
 			},
 			wantAfterReconcile: always(reconciler.ReasonInitializeFailed, deletion.MessageInitializeFailed),
 			neverConnects:      true,
@@ -73,18 +75,18 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"ConnectFails": {
 			reason:             "A connector that fails should be reported.",
-			provider:           managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider},
+			provider:           kit.FakeProvider{ConnectErr: kit.ErrProvider},
 			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantSyncedError:    true,
 		},
 		"NamespaceTerminates": {
 			reason:             "A namespace that is terminating should not be reported as a failure to connect.",
-			provider:           managedtest.FakeProvider{ConnectErr: managedtest.NamespaceTerminating()},
+			provider:           kit.FakeProvider{ConnectErr: kit.NamespaceTerminating()},
 			wantAfterReconcile: always(reconciler.ReasonNamespaceTerminating, deletion.MessageTerminating),
 		},
 		"NilClient": {
 			reason:             "A connector that returns neither a client nor an error should be reported.",
-			provider:           managedtest.FakeProvider{NilClient: true},
+			provider:           kit.FakeProvider{NilClient: true},
 			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 		},
 		"ObserveFails": {
@@ -95,7 +97,7 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"ObserveFailsWhileOthersHoldFinalizers": {
 			reason:              "An Observe that fails should be reported before foreign finalizers.",
-			bucket:              []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")},
+			bucket:              []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName, "example.org/a")},
 			provider:            failingProvider,
 			wantWhileConnecting: waitingForFinalizers("example.org/a"),
 			wantAfterReconcile:  always(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
@@ -103,38 +105,40 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"CreateIncomplete": {
 			reason: "A create with an unknown outcome should be reported, with instructions.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
 			wantAfterReconcile: always(reconciler.ReasonCreateResultUnknown, deletion.MessageCreateUnknown),
 			neverConnects:      true,
 		},
 		"ManyOtherFinalizers": {
 			reason: "Foreign finalizers should be sorted and named, the first five of them. The rest should be counted.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithFinalizers("f/7", "f/6", "f/5", managed.FinalizerName, "f/4", "f/3", "f/2", "f/1"),
+			bucket: []kit.BucketModifier{
+				kit.WithFinalizers("f/7", "f/6", "f/5", managed.FinalizerName, "f/4", "f/3", "f/2", "f/1"),
 			},
 			wantWhileConnecting: waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more"),
-			wantAfterReconcile:  []managedtest.Status{waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more")},
+			wantAfterReconcile:  []kit.Status{waitingForFinalizers("f/1, f/2, f/3, f/4, f/5 and 2 more")},
 			wantWrites:          1,
 		},
 		"FinalizersLeft": {
 			reason:             "A deletion should wait for a foreign finalizer when our own is not there.",
-			bucket:             []managedtest.BucketModifier{managedtest.WithFinalizers("example.org/a")},
+			bucket:             []kit.BucketModifier{kit.WithFinalizers("example.org/a")},
 			provider:           absentProvider,
-			wantAfterReconcile: []managedtest.Status{waitingForFinalizers("example.org/a")},
+			wantAfterReconcile: []kit.Status{waitingForFinalizers("example.org/a")},
 		},
 		"PausedByAnnotation": {
-			reason:             "A pause by annotation should be reported.",
-			bucket:             []managedtest.BucketModifier{managedtest.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
+			reason: "A pause by annotation should be reported.",
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+			},
 			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			neverConnects:      true,
 		},
 		"PausedBefore": {
 			reason: "A pause that began before the deletion should be reported in one write.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
-				managedtest.WithConditions(xpv2.ReconcilePaused().WithObservedGeneration(3)),
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
+				kit.WithConditions(xpv2.ReconcilePaused().WithObservedGeneration(3)),
 			},
 			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			wantWrites:         1,
@@ -142,15 +146,17 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"PausedByPolicy": {
 			reason:             "A pause by management policies should be reported.",
-			bucket:             []managedtest.BucketModifier{managedtest.WithPolicies()},
+			bucket:             []kit.BucketModifier{kit.WithPolicies()},
 			wantAfterReconcile: always(reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused),
 			neverConnects:      true,
 		},
 		"PauseEnded": {
 			reason: "A pause that has ended should not be reported any more.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithConditions(reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused)...),
-				managedtest.WithConditions(xpv2.ReconcilePaused()),
+			bucket: []kit.BucketModifier{
+				kit.WithConditions(
+					reconciler.Deleting(time.Time{}, reconciler.ReasonBlockedByPause, deletion.MessageManagedPaused)...,
+				),
+				kit.WithConditions(xpv2.ReconcilePaused()),
 			},
 			provider:           failingProvider,
 			wantAfterReconcile: always(reconciler.ReasonObserveFailed, deletion.MessageObserveFailed),
@@ -158,21 +164,21 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"InvalidPolicies": {
 			reason:             "Unsupported management policies should be reported.",
-			bucket:             []managedtest.BucketModifier{managedtest.WithPolicies(xpv2.ManagementActionDelete)},
+			bucket:             []kit.BucketModifier{kit.WithPolicies(xpv2.ManagementActionDelete)},
 			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 			neverConnects:      true,
 		},
 		"CreationGracePeriod": {
 			reason:             "The creation grace period should be reported.",
-			bucket:             []managedtest.BucketModifier{withRecentCreate},
+			bucket:             []kit.BucketModifier{withRecentCreate},
 			provider:           absentProvider,
 			opts:               []managed.ReconcilerOption{managed.WithCreationGracePeriod(time.Hour)},
 			wantAfterReconcile: always(reconciler.ReasonConfirmingAbsence, deletion.MessageGracePeriod),
 		},
 		"InterruptedCreate": {
 			reason: "A create without a result should be reported, with the time when it has certainly ended.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
 			},
 			provider: absentProvider,
 			opts: []managed.ReconcilerOption{
@@ -185,10 +191,10 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"RepeatedCreate": {
 			reason: "A create that was repeated should be reported, with the time when its other request has certainly ended.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-02-03T04:00:00Z"),
-				managedtest.WithAnnotation(creation.AnnotationKeyOpenUntil, "2026-02-03T04:01:00Z"),
+			bucket: []kit.BucketModifier{
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-02-03T04:00:00Z"),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-02-03T04:00:00Z"),
+				kit.WithAnnotation(creation.AnnotationKeyOpenUntil, "2026-02-03T04:01:00Z"),
 			},
 			provider: absentProvider,
 			opts: []managed.ReconcilerOption{
@@ -200,41 +206,41 @@ func TestDeletionStatus(t *testing.T) {
 		},
 		"DeleteFails": {
 			reason:             "A Delete that fails should be reported.",
-			provider:           managedtest.FakeProvider{Client: managed.ExternalClientFns{DeleteFn: managedtest.DeleteFails}},
+			provider:           kit.FakeProvider{Client: managed.ExternalClientFns{DeleteFn: kit.DeleteFails}},
 			wantAfterReconcile: always(reconciler.ReasonExternalDeleteFailed, deletion.MessageDeleteFailed),
 			wantWrites:         3,
 			wantSyncedError:    true,
 		},
 		"DeleteAccepted": {
 			reason: "A Delete that succeeds should be reported, and then that the external resource still exists.",
-			wantAfterReconcile: []managedtest.Status{
-				managedtest.DeletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested),
-				managedtest.DeletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists),
+			wantAfterReconcile: []kit.Status{
+				kit.DeletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested),
+				kit.DeletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists),
 			},
 			wantWrites: 3,
 		},
 		"RemoveFinalizerFails": {
 			reason:   "A finalizer that can't be removed should be reported.",
 			provider: absentProvider,
-			beforeRequest: managedtest.FailRequests(
-				func(r testkit.Request) bool { return r.Verb == testkit.Update }, managedtest.ForbiddenError(),
+			beforeRequest: kit.FailRequests(
+				func(r testkit.Request) bool { return r.Verb == testkit.Update }, kit.ForbiddenError(),
 			),
 			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageCleanupFailed),
 			wantSyncedError:    true,
 		},
 		"InvalidPoliciesAndCreateIncomplete": {
 			reason: "Unsupported management policies should be reported before a create with an unknown outcome.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithPolicies(xpv2.ManagementActionDelete),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+			bucket: []kit.BucketModifier{
+				kit.WithPolicies(xpv2.ManagementActionDelete),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
 			},
 			wantAfterReconcile: always(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 			neverConnects:      true,
 		},
 		"ReportedBefore": {
 			reason:             "A condition that is on the API server should not be written again before Connect.",
-			bucket:             []managedtest.BucketModifier{managedtest.WithDeletionStatus(requested)},
-			provider:           managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider},
+			bucket:             []kit.BucketModifier{kit.WithDeletionStatus(requested)},
+			provider:           kit.FakeProvider{ConnectErr: kit.ErrProvider},
 			wantAfterReconcile: always(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 			wantWrites:         1,
 			wantSyncedError:    true,
@@ -243,55 +249,55 @@ func TestDeletionStatus(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			recorder := &testkit.Said{}
-			api := testkit.NewAPI(managedtest.NewDeletedBucket(append([]managedtest.BucketModifier{
-				managedtest.WithConditions(xpv2.Available(), xpv2.ReconcileSuccess()),
+			api := testkit.NewAPI(kit.NewDeletedBucket(append([]kit.BucketModifier{
+				kit.WithConditions(xpv2.Available(), xpv2.ReconcileSuccess()),
 			}, tc.bucket...)...))
 			api.Before = tc.beforeRequest
-			var connecting []managedtest.Status
-			r := managedtest.NewReconcilerWithProvider(
-				api, tc.provider, func() { connecting = append(connecting, deletionStatusOf(managedtest.GetBucket(t, api))) },
+			var connecting []kit.Status
+			r := kit.NewReconcilerWithProvider(
+				api, tc.provider, func() { connecting = append(connecting, deletionStatusOf(kit.GetBucket(t, api))) },
 				append(tc.opts, managed.WithRecorder(recorder))...,
 			)
 			writes := func() int { return api.Count(testkit.StatusUpdate, testkit.StatusPatch) }
-			before := managedtest.GetBucket(t, api)
+			before := kit.GetBucket(t, api)
 			for i := range 2 + len(tc.wantAfterReconcile) {
-				managedtest.MustReconcile(t, r, "b")
-				now := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(
+				kit.MustReconcile(t, r, "b")
+				now := kit.GetBucket(t, api)
+				kit.ExpectEqual(
 					t, tc.reason, fmt.Sprintf("after reconcile %d", i+1),
 					tc.wantAfterReconcile[min(i, len(tc.wantAfterReconcile)-1)], deletionStatusOf(now),
 				)
 				for _, c := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
 					was, is := before.GetCondition(c), now.GetCondition(c)
-					managedtest.ExpectEqual(
+					kit.ExpectEqual(
 						t, "The transition time should change with the condition.", "same time of "+string(c),
 						was.Equal(is), was.LastTransitionTime.Equal(&is.LastTransitionTime),
 					)
 				}
 				before = now
 			}
-			var want []managedtest.Status
+			var want []kit.Status
 			if !tc.neverConnects {
-				want = []managedtest.Status{stdcmp.Or(tc.wantWhileConnecting, requested)}
+				want = []kit.Status{stdcmp.Or(tc.wantWhileConnecting, requested)}
 				want[0].Ready.LastTransitionTime.Reset()
 			}
-			managedtest.ExpectEqual(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
-			managedtest.ExpectEqual(t, tc.reason, "status writes", stdcmp.Or(tc.wantWrites, 2), writes())
+			kit.ExpectEqual(t, tc.reason, "while connecting", want, connecting[:min(1, len(connecting))])
+			kit.ExpectEqual(t, tc.reason, "status writes", stdcmp.Or(tc.wantWrites, 2), writes())
 			api.Forget()
-			managedtest.MustReconcileTimes(t, r, 10)
-			managedtest.ExpectEqual(t, "An unchanged situation should be written once.", "status writes", 0, writes())
-			managedtest.ExpectEqual(
+			kit.MustReconcileTimes(t, r, 10)
+			kit.ExpectEqual(t, "An unchanged situation should be written once.", "status writes", 0, writes())
+			kit.ExpectEqual(
 				t, "An unchanged situation should be written once.", "Bucket after 10 reconciles", before,
-				managedtest.GetBucket(t, api),
+				kit.GetBucket(t, api),
 			)
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(
 				t, "Synced should have upstream's error.", "has the error", tc.wantSyncedError,
-				strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, managedtest.Secret),
+				strings.Contains(before.GetCondition(xpv2.TypeSynced).Message, kit.Secret),
 			)
 			for _, reason := range []event.Reason{
 				"CannotReportDeletion", "CannotStoreAnnotations", "OverwroteAnnotation",
 			} {
-				managedtest.ExpectEqual(t, tc.reason, string(reason)+" events", 0, len(recorder.Events(reason)))
+				kit.ExpectEqual(t, tc.reason, string(reason)+" events", 0, len(recorder.Events(reason)))
 			}
 		})
 	}
@@ -303,7 +309,7 @@ func TestDeletionStatus_Faults(t *testing.T) {
 		api             *testkit.API
 		r               *managed.Reconciler
 		deletes         int
-		whileConnecting []managedtest.Status
+		whileConnecting []kit.Status
 	}
 
 	// expectErrors reconciles n times. fail of the reconciles should return an error.
@@ -311,11 +317,11 @@ func TestDeletionStatus_Faults(t *testing.T) {
 		x.Helper()
 		failed := 0
 		for range n {
-			if _, err := x.r.Reconcile(x.Context(), managedtest.Request()); err != nil {
+			if _, err := x.r.Reconcile(x.Context(), kit.Request()); err != nil {
 				failed++
 			}
 		}
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			x.T, "The reconcile should return an error only if status can't be written.", "reconciles that failed",
 			fail, failed,
 		)
@@ -323,8 +329,8 @@ func TestDeletionStatus_Faults(t *testing.T) {
 
 	// writeBeforePatch calls write for another writer before the n-th patch of status.
 	writeBeforePatch := func(x *faultTest, n int, write func(mg resource.Managed) error) {
-		x.api.Before = managedtest.OnNthRequest(
-			n, managedtest.IsVerb(testkit.StatusPatch), func(testkit.Request) error { return write(managedtest.GetBucket(x.T, x.api)) },
+		x.api.Before = kit.OnNthRequest(
+			n, kit.IsVerb(testkit.StatusPatch), func(testkit.Request) error { return write(kit.GetBucket(x.T, x.api)) },
 		)
 	}
 	removeFinalizers := func(x *faultTest) func(mg resource.Managed) error {
@@ -333,80 +339,82 @@ func TestDeletionStatus_Faults(t *testing.T) {
 			return x.api.Server().Update(x.Context(), mg)
 		}
 	}
-	noStatus := managedtest.Status{
-		Ready:    managedtest.Condition{Type: "Ready", Status: "Unknown"},
-		Deleting: managedtest.Condition{Type: "Deleting", Status: "Unknown"},
+	noStatus := kit.Status{
+		Ready:    kit.Condition{Type: "Ready", Status: "Unknown"},
+		Deleting: kit.Condition{Type: "Deleting", Status: "Unknown"},
 	}
-	requested := managedtest.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
-	deleteRequested := managedtest.DeletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested)
-	stillExists := managedtest.DeletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists)
-	waiting := managedtest.DeletionStatus(reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a")
-	withForeignFinalizer := []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")}
+	requested := kit.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
+	deleteRequested := kit.DeletionStatus(reconciler.ReasonExternalDeleteRequested, deletion.MessageDeleteRequested)
+	stillExists := kit.DeletionStatus(reconciler.ReasonWaitingForExternalResource, deletion.MessageStillExists)
+	waiting := kit.DeletionStatus(
+		reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a",
+	)
+	withForeignFinalizer := []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName, "example.org/a")}
 	cases := map[string]struct {
 		reason              string
-		bucket              []managedtest.BucketModifier
+		bucket              []kit.BucketModifier
 		statusWriteErr      error
 		onlyPatches         bool               // statusWriteErr is returned to patches only
 		steps               func(x *faultTest) // by default one reconcile
 		wantDeletes         int
-		wantWhileConnecting []managedtest.Status
-		wantWarnings        int                // CannotReportDeletion events
-		wantStatus          managedtest.Status // not checked by default
+		wantWhileConnecting []kit.Status
+		wantWarnings        int        // CannotReportDeletion events
+		wantStatus          kit.Status // not checked by default
 	}{
 		"Conflict": {
 			reason: "After a conflict right before Delete we should read the managed resource again. The condition of another writer should be kept.",
 			steps: func(x *faultTest) {
 				writeBeforePatch(x, 2, func(mg resource.Managed) error {
-					mg.SetConditions(managedtest.ForeignCondition())
+					mg.SetConditions(kit.ForeignCondition())
 					return x.api.Server().Status().Update(x.Context(), mg)
 				})
 				expectErrors(x, 2, 0)
-				managedtest.ExpectEqual(
-					x.T, "The condition of another writer should be kept.", "condition", managedtest.ForeignCondition(),
-					managedtest.GetBucket(x.T, x.api).GetCondition("Foreign"),
+				kit.ExpectEqual(
+					x.T, "The condition of another writer should be kept.", "condition", kit.ForeignCondition(),
+					kit.GetBucket(x.T, x.api).GetCondition("Foreign"),
 				)
 			},
 			wantDeletes:         1,
-			wantWhileConnecting: []managedtest.Status{requested, deleteRequested},
+			wantWhileConnecting: []kit.Status{requested, deleteRequested},
 			wantStatus:          stillExists,
 		},
 		"StaleCache": {
 			reason: "A stale cache should not cause an error, or undo a report.",
 			steps: func(x *faultTest) {
-				managedtest.Must(x.T, x.api.Freeze(x.Context(), managedtest.NewDeletedBucket()))
+				kit.Must(x.T, x.api.Freeze(x.Context(), kit.NewDeletedBucket()))
 				expectErrors(x, 1, 0)
 				x.api.After = func(_ context.Context, r testkit.Request) error {
-					if managedtest.IsStatusWrite(r) {
-						managedtest.ExpectEqual(
+					if kit.IsStatusWrite(r) {
+						kit.ExpectEqual(
 							x.T, "A stale read should not undo a report.", "reason",
 							reconciler.ReasonWaitingForExternalResource,
-							deletionStatusOf(managedtest.GetBucket(x.T, x.api)).Deleting.Reason,
+							deletionStatusOf(kit.GetBucket(x.T, x.api)).Deleting.Reason,
 						)
 					}
 					return nil
 				}
 				expectErrors(x, 1, 0)
-				version := managedtest.GetBucket(x.T, x.api).GetResourceVersion()
+				version := kit.GetBucket(x.T, x.api).GetResourceVersion()
 				expectErrors(x, 3, 0)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					x.T, "An unchanged situation should be written once.", "resource version", version,
-					managedtest.GetBucket(x.T, x.api).GetResourceVersion(),
+					kit.GetBucket(x.T, x.api).GetResourceVersion(),
 				)
 			},
 			wantDeletes:         5,
-			wantWhileConnecting: []managedtest.Status{requested, deleteRequested, stillExists, stillExists, stillExists},
+			wantWhileConnecting: []kit.Status{requested, deleteRequested, stillExists, stillExists, stillExists},
 		},
 		"CacheStaleByOneReport": {
 			reason: "We should not delete when the cache is known to be older than our last report.",
 			steps: func(x *faultTest) {
-				x.api.After = managedtest.OnNthRequest(
-					1, managedtest.IsVerb(testkit.StatusPatch),
-					func(testkit.Request) error { return x.api.Freeze(x.Context(), managedtest.NewDeletedBucket()) },
+				x.api.After = kit.OnNthRequest(
+					1, kit.IsVerb(testkit.StatusPatch),
+					func(testkit.Request) error { return x.api.Freeze(x.Context(), kit.NewDeletedBucket()) },
 				)
 				expectErrors(x, 3, 0)
 			},
 			wantDeletes:         1,
-			wantWhileConnecting: []managedtest.Status{requested, deleteRequested, deleteRequested},
+			wantWhileConnecting: []kit.Status{requested, deleteRequested, deleteRequested},
 			wantStatus:          deleteRequested,
 		},
 		"GoneBeforeTheFirstReport": {
@@ -420,107 +428,107 @@ func TestDeletionStatus_Faults(t *testing.T) {
 				// Upstream's update of status fails because the managed resource does not exist.
 				expectErrors(x, 2, 1)
 			},
-			wantWhileConnecting: []managedtest.Status{requested},
+			wantWhileConnecting: []kit.Status{requested},
 		},
 		"ServerErrors": {
 			reason:         "A report that fails should not block a deletion for ever.",
-			statusWriteErr: managedtest.ServerError(),
+			statusWriteErr: kit.ServerError(),
 			steps: func(x *faultTest) {
 				expectErrors(x, 5, 5)
-				managedtest.ExpectEqual(x.T, "Delete should wait for the report.", "calls of Delete", 0, x.deletes)
+				kit.ExpectEqual(x.T, "Delete should wait for the report.", "calls of Delete", 0, x.deletes)
 				// Upstream's update of status fails.
 				expectErrors(x, 1, 1)
 			},
 			wantDeletes:         1,
-			wantWhileConnecting: []managedtest.Status{noStatus},
+			wantWhileConnecting: []kit.Status{noStatus},
 			wantWarnings:        2,
 		},
 		"ServerErrorAtTheEnd": {
 			reason:              "A report that fails after upstream's reconcile should be retried.",
-			bucket:              append(withForeignFinalizer, managedtest.WithDeletionStatus(requested)),
-			statusWriteErr:      managedtest.ServerError(),
+			bucket:              append(withForeignFinalizer, kit.WithDeletionStatus(requested)),
+			statusWriteErr:      kit.ServerError(),
 			steps:               func(x *faultTest) { expectErrors(x, 1, 1) },
-			wantWhileConnecting: []managedtest.Status{requested},
+			wantWhileConnecting: []kit.Status{requested},
 		},
 		"Invalid": {
 			reason:         "We should emit a warning when the API server refuses all status, and go on with the deletion.",
 			statusWriteErr: kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 			steps:          func(x *faultTest) { expectErrors(x, 1, 1) },
-			wantDeletes:    1, wantWhileConnecting: []managedtest.Status{noStatus}, wantWarnings: 2,
+			wantDeletes:    1, wantWhileConnecting: []kit.Status{noStatus}, wantWarnings: 2,
 		},
 		"UpstreamsStatusIsInvalid": {
 			reason: "A deletion should be reported although the API server refuses the status that the provider has set.",
 			steps: func(x *faultTest) {
-				x.api.Before = managedtest.FailRequests(
-					managedtest.IsVerb(testkit.StatusUpdate), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
+				x.api.Before = kit.FailRequests(
+					kit.IsVerb(testkit.StatusUpdate), kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 				)
 				expectErrors(x, 3, 3)
-				x.r = managedtest.NewReconcilerWithProvider(x.api, managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider}, func() {})
+				x.r = kit.NewReconcilerWithProvider(x.api, kit.FakeProvider{ConnectErr: kit.ErrProvider}, func() {})
 				expectErrors(x, 1, 1)
 			},
 			wantDeletes:         3,
-			wantWhileConnecting: []managedtest.Status{requested, deleteRequested, stillExists},
-			wantStatus:          managedtest.DeletionStatus(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
+			wantWhileConnecting: []kit.Status{requested, deleteRequested, stillExists},
+			wantStatus:          kit.DeletionStatus(reconciler.ReasonConnectFailed, deletion.MessageConnectFailed),
 		},
 		"Forbidden": {
 			reason:         "A report that is forbidden should not block a deletion.",
-			statusWriteErr: managedtest.ForbiddenError(),
+			statusWriteErr: kit.ForbiddenError(),
 			steps:          func(x *faultTest) { expectErrors(x, 1, 1) },
-			wantDeletes:    1, wantWhileConnecting: []managedtest.Status{noStatus}, wantWarnings: 2,
+			wantDeletes:    1, wantWhileConnecting: []kit.Status{noStatus}, wantWarnings: 2,
 		},
 		"CannotPatch": {
 			reason:              "A deletion should be reported without permission to patch status, which upstream doesn't need.",
-			statusWriteErr:      managedtest.ForbiddenError(),
+			statusWriteErr:      kit.ForbiddenError(),
 			onlyPatches:         true,
 			wantDeletes:         1,
-			wantWhileConnecting: []managedtest.Status{requested},
+			wantWhileConnecting: []kit.Status{requested},
 			wantStatus:          deleteRequested,
 		},
 		"CannotPatchConflict": {
 			reason:         "A report without permission to patch status should be retried after a conflict.",
 			bucket:         withForeignFinalizer,
-			statusWriteErr: managedtest.ForbiddenError(),
+			statusWriteErr: kit.ForbiddenError(),
 			onlyPatches:    true,
 			steps: func(x *faultTest) {
 				forbid, patches := x.api.Before, 0
 				x.api.Before = func(ctx context.Context, r testkit.Request) error {
 					if r.Verb == testkit.StatusPatch {
 						if patches++; patches == 1 {
-							managedtest.UpdateBucket(x.T, x.api, "b", managedtest.WithAnnotation("a", "theirs"))
+							kit.UpdateBucket(x.T, x.api, "b", kit.WithAnnotation("a", "theirs"))
 						}
 					}
 					return forbid(ctx, r)
 				}
 				expectErrors(x, 1, 0)
 			},
-			wantWhileConnecting: []managedtest.Status{waiting},
+			wantWhileConnecting: []kit.Status{waiting},
 			wantStatus:          waiting,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			recorder := &testkit.Said{}
-			x := &faultTest{T: t, api: testkit.NewAPI(managedtest.NewDeletedBucket(tc.bucket...))}
-			x.api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
-				return managedtest.IsStatusWrite(r) && (!tc.onlyPatches || r.Verb == testkit.StatusPatch)
+			x := &faultTest{T: t, api: testkit.NewAPI(kit.NewDeletedBucket(tc.bucket...))}
+			x.api.Before = kit.FailRequests(func(r testkit.Request) bool {
+				return kit.IsStatusWrite(r) && (!tc.onlyPatches || r.Verb == testkit.StatusPatch)
 			}, tc.statusWriteErr)
-			x.r = managedtest.NewReconcilerWithProvider(x.api, managedtest.FakeProvider{
-				Client: managed.ExternalClientFns{DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&x.deletes)},
+			x.r = kit.NewReconcilerWithProvider(x.api, kit.FakeProvider{
+				Client: managed.ExternalClientFns{DeleteFn: kit.CountCalls[managed.ExternalDelete](&x.deletes)},
 			},
 				func() {
-					x.whileConnecting = append(x.whileConnecting, deletionStatusOf(managedtest.GetBucket(t, x.api)))
+					x.whileConnecting = append(x.whileConnecting, deletionStatusOf(kit.GetBucket(t, x.api)))
 				}, managed.WithRecorder(recorder))
 			if tc.steps == nil {
 				expectErrors(x, 1, 0)
 			} else {
 				tc.steps(x)
 			}
-			if tc.wantStatus != (managedtest.Status{}) {
-				managedtest.ExpectEqual(t, tc.reason, "status", tc.wantStatus, deletionStatusOf(managedtest.GetBucket(t, x.api)))
+			if tc.wantStatus != (kit.Status{}) {
+				kit.ExpectEqual(t, tc.reason, "status", tc.wantStatus, deletionStatusOf(kit.GetBucket(t, x.api)))
 			}
-			managedtest.ExpectEqual(t, tc.reason, "external deletes", tc.wantDeletes, x.deletes)
-			managedtest.ExpectEqual(t, tc.reason, "warnings", tc.wantWarnings, len(recorder.Events("CannotReportDeletion")))
-			managedtest.ExpectEqual(t, tc.reason, "while connecting", tc.wantWhileConnecting, x.whileConnecting)
+			kit.ExpectEqual(t, tc.reason, "external deletes", tc.wantDeletes, x.deletes)
+			kit.ExpectEqual(t, tc.reason, "warnings", tc.wantWarnings, len(recorder.Events("CannotReportDeletion")))
+			kit.ExpectEqual(t, tc.reason, "while connecting", tc.wantWhileConnecting, x.whileConnecting)
 		})
 	}
 }
@@ -528,40 +536,42 @@ func TestDeletionStatus_Faults(t *testing.T) {
 func TestDeletionStatus_Restored(t *testing.T) {
 	for name, deleted := range map[string]bool{"Live": false, "DeletedMeanwhile": true} {
 		t.Run(name, func(t *testing.T) {
-			restored := managedtest.DeletionStatus(reconciler.ReasonDeadlineExceeded, "old")
-			api := testkit.NewAPI(managedtest.NewBucket(
-				managedtest.WithFinalizers(managed.FinalizerName),
+			restored := kit.DeletionStatus(reconciler.ReasonDeadlineExceeded, "old")
+			api := testkit.NewAPI(kit.NewBucket(
+				kit.WithFinalizers(managed.FinalizerName),
 				func(b *v1alpha1.Bucket) {
-					managedtest.WithDeletionStatus(restored)(b)
-					managedtest.WithConditions(xpv2.Available())(b)
+					kit.WithDeletionStatus(restored)(b)
+					kit.WithConditions(xpv2.Available())(b)
 				},
 			))
-			ext := &managedtest.ExternalResource{Exists: true}
-			want := managedtest.Status{Ready: managedtest.Condition(xpv2.Available()), Deleting: managedtest.Condition(reconciler.NotDeleting(time.Time{}))}
+			ext := &kit.ExternalResource{Exists: true}
+			want := kit.Status{
+				Ready: kit.Condition(xpv2.Available()), Deleting: kit.Condition(reconciler.NotDeleting(time.Time{})),
+			}
 			if deleted {
-				managedtest.Must(t, api.Freeze(t.Context(), managedtest.NewBucket()))
-				managedtest.DeleteBucket(t, api, "b")
+				kit.Must(t, api.Freeze(t.Context(), kit.NewBucket()))
+				kit.DeleteBucket(t, api, "b")
 				want.Deleting = restored.Deleting // Ready follows with the next reason.
 			}
 			want.Ready.LastTransitionTime.Reset()
-			var seen []managedtest.Status
+			var seen []kit.Status
 			ext.BeforeCall = func(string, resource.Managed) error {
-				now := deletionStatusOf(managedtest.GetBucket(t, api))
+				now := deletionStatusOf(kit.GetBucket(t, api))
 				now.Ready.ObservedGeneration = want.Ready.ObservedGeneration
 				now.Deleting.ObservedGeneration = want.Deleting.ObservedGeneration
 				seen = append(seen, now)
 				return nil
 			}
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()))
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.ExpectEqual(
+			r := kit.NewBucketReconciler(api, kit.WithClient(ext.Client()))
+			kit.MustReconcile(t, r, "b")
+			kit.ExpectEqual(
 				t,
 				"The Deleting condition of a restored backup should be withdrawn before the provider is called, unless the managed resource is being deleted.",
 				"status", want, seen[0],
 			)
 			if !deleted {
-				managedtest.MustReconcileTimes(t, r, 2, "b")
-				managedtest.ExpectEqual(
+				kit.MustReconcileTimes(t, r, 2, "b")
+				kit.ExpectEqual(
 					t, "A withdrawal should need one write, beside upstream's own.", "status writes", 2,
 					api.Count(testkit.StatusUpdate, testkit.StatusPatch),
 				)
@@ -571,42 +581,44 @@ func TestDeletionStatus_Restored(t *testing.T) {
 }
 
 func TestDeletionStatus_RestoredRepeatedly(t *testing.T) {
-	restore := managedtest.WithConditions(reconciler.Deleting(time.Time{}, "Theirs", "as they see it")[1])
-	b := managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithExternalName("b"), restore)
+	restore := kit.WithConditions(reconciler.Deleting(time.Time{}, "Theirs", "as they see it")[1])
+	b := kit.NewBucket(kit.WithFinalizers(managed.FinalizerName), kit.WithExternalName("b"), restore)
 	api := testkit.NewAPI(b)
-	clock := managedtest.NewClock()
-	r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managedtest.NewExternalClient(managed.ExternalClientFns{})), clock.Option())
+	clock := kit.NewClock()
+	r := kit.NewBucketReconciler(
+		api, kit.WithClient(kit.NewExternalClient(managed.ExternalClientFns{})), clock.Option(),
+	)
 	withdrawn := func(reconciles int) int {
 		times := 0
 		for range reconciles {
-			managedtest.MustReconcile(t, r, "b")
-			if b := managedtest.GetBucket(t, api); deletion.ConditionOf(b).Status != corev1.ConditionTrue {
+			kit.MustReconcile(t, r, "b")
+			if b := kit.GetBucket(t, api); deletion.ConditionOf(b).Status != corev1.ConditionTrue {
 				times++
 				restore(b)
-				managedtest.Must(t, api.Server().Status().Update(t.Context(), b))
+				kit.Must(t, api.Server().Status().Update(t.Context(), b))
 			}
 		}
 		return times
 	}
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t,
 		"A Deleting condition that another controller restores should be withdrawn three times, because each withdrawal causes a reconcile.",
 		"withdrawn in 20 reconciles", 3, withdrawn(20),
 	)
 	clock.Now = clock.Now.Add(managed.RestoreInterval)
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t, "The condition should be withdrawn once in each interval.", "withdrawn in an interval", 1, withdrawn(5),
 	)
 }
 
 func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
-	requested := managedtest.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
+	requested := kit.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)
 	cases := map[string]struct {
 		reason            string
 		exists            bool
 		updateErr         error
 		foreignFinalizers []string
-		want              managedtest.Status
+		want              kit.Status
 	}{
 		"Updated": {
 			reason: "A deletion that began during an update should be reported as requested.",
@@ -617,15 +629,15 @@ func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
 			reason:            "A deletion that began during an update should be reported with its foreign finalizers.",
 			exists:            true,
 			foreignFinalizers: []string{"example.org/a"},
-			want: managedtest.DeletionStatus(
+			want: kit.DeletionStatus(
 				reconciler.ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+"example.org/a",
 			),
 		},
 		"UpdateFailed": {
 			reason:    "A failed update should be reported, and not that the external resource does not exist.",
 			exists:    true,
-			updateErr: managedtest.ErrProvider,
-			want:      managedtest.DeletionStatus(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
+			updateErr: kit.ErrProvider,
+			want:      kit.DeletionStatus(reconciler.ReasonReconcileFailed, deletion.MessageReconcileFailed),
 		},
 		"Created": {
 			reason: "A deletion that began during a create should be reported as requested, and not that the external resource does not exist.",
@@ -634,20 +646,22 @@ func TestDeletionStatus_DeletedDuringReconcile(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(append(tc.foreignFinalizers, managed.FinalizerName)...)))
-			ext := &managedtest.ExternalResource{Exists: tc.exists, Outdated: true}
+			api := testkit.NewAPI(
+				kit.NewBucket(kit.WithFinalizers(append(tc.foreignFinalizers, managed.FinalizerName)...)),
+			)
+			ext := &kit.ExternalResource{Exists: tc.exists, Outdated: true}
 			ext.BeforeCall = func(what string, mg resource.Managed) error {
 				if what == "observe" {
 					return nil
 				}
-				managedtest.DeleteBucket(t, api, "b")
-				managedtest.Must(t, api.Server().Get(t.Context(), managedtest.Request().NamespacedName, mg))
+				kit.DeleteBucket(t, api, "b")
+				kit.Must(t, api.Server().Get(t.Context(), kit.Request().NamespacedName, mg))
 				return tc.updateErr
 			}
-			managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), "b")
-			got := deletionStatusOf(managedtest.GetBucket(t, api))
+			kit.MustReconcile(t, kit.NewBucketReconciler(api, kit.WithClient(ext.Client())), "b")
+			got := deletionStatusOf(kit.GetBucket(t, api))
 			got.Ready.ObservedGeneration, got.Deleting.ObservedGeneration = 3, 3
-			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
+			kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
@@ -680,11 +694,11 @@ func TestDeletionStatus_ProviderWritesReady(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(
-				managedtest.WithExternalName("id-1"), managedtest.WithDeletionTimestamp,
-				managedtest.WithFinalizers(append(tc.foreignFinalizers, managed.FinalizerName)...),
+			api := testkit.NewAPI(kit.NewBucket(
+				kit.WithExternalName("id-1"), kit.WithDeletionTimestamp,
+				kit.WithFinalizers(append(tc.foreignFinalizers, managed.FinalizerName)...),
 			))
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
+			r := kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{
 				ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 					mg.SetConditions(tc.ready)
 					// The manager's own client is not Graft's.
@@ -693,18 +707,18 @@ func TestDeletionStatus_ProviderWritesReady(t *testing.T) {
 						ResourceUpToDate: true,
 					}, api.Server().Status().Update(ctx, mg)
 				},
-				DeleteFn: managedtest.Returns(managed.ExternalDelete{}, tc.deleteErr),
+				DeleteFn: kit.Returns(managed.ExternalDelete{}, tc.deleteErr),
 			}))
-			managedtest.MustReconcileTimes(t, r, 3)
-			rests := managedtest.GetBucket(t, api).GetResourceVersion()
-			managedtest.MustReconcileTimes(t, r, 5)
-			got := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(
+			kit.MustReconcileTimes(t, r, 3)
+			rests := kit.GetBucket(t, api).GetResourceVersion()
+			kit.MustReconcileTimes(t, r, 5)
+			got := kit.GetBucket(t, api)
+			kit.ExpectEqual(
 				t, "An unchanged situation should be written once.", "resource version", rests,
 				got.GetResourceVersion(),
 			)
-			managedtest.ExpectEqual(t, tc.reason, "Ready", tc.ready.Reason, got.GetCondition(xpv2.TypeReady).Reason)
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(t, tc.reason, "Ready", tc.ready.Reason, got.GetCondition(xpv2.TypeReady).Reason)
+			kit.ExpectEqual(
 				t, tc.reason, "Deleting", corev1.ConditionTrue, got.GetCondition(reconciler.TypeDeleting).Status,
 			)
 		})
@@ -745,13 +759,15 @@ func TestDeletionStatus_CustomFinalizer(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(
-				managedtest.WithExternalName("id-1"), managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(tc.finalizers...),
+			api := testkit.NewAPI(kit.NewBucket(
+				kit.WithExternalName("id-1"), kit.WithDeletionTimestamp, kit.WithFinalizers(tc.finalizers...),
 			))
-			r := managedtest.NewBucketReconciler(api, managed.WithFinalizer(tc.finalizer(api)), managedtest.WithClient(managed.ExternalClientFns{}))
-			managedtest.MustReconcile(t, r, "b")
-			c := managedtest.GetBucket(t, api).GetCondition(reconciler.TypeDeleting)
-			managedtest.ExpectEqual(t, tc.reason, "Deleting", []any{
+			r := kit.NewBucketReconciler(
+				api, managed.WithFinalizer(tc.finalizer(api)), kit.WithClient(managed.ExternalClientFns{}),
+			)
+			kit.MustReconcile(t, r, "b")
+			c := kit.GetBucket(t, api).GetCondition(reconciler.TypeDeleting)
+			kit.ExpectEqual(t, tc.reason, "Deleting", []any{
 				reconciler.ReasonWaitingForFinalizers, tc.wantMessage,
 			}, []any{c.Reason, c.Message})
 		})

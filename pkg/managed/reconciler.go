@@ -163,7 +163,9 @@ func (c *config) build(p layer.Parts) (layer.External, []layer.Layer) {
 
 // upstreamOptions returns the options that upstream's reconciler gets after the user's
 // options. The last ones replace the initializers and the finalizer by decorated ones.
-func (c *config) upstreamOptions(p layer.Parts, first layer.External, layers []layer.Layer) []upstream.ReconcilerOption {
+func (c *config) upstreamOptions(
+	p layer.Parts, first layer.External, layers []layer.Layer,
+) []upstream.ReconcilerOption {
 	var out []upstream.ReconcilerOption
 	for _, l := range layers {
 		out = append(out, l.Upstream...)

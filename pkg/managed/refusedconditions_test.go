@@ -14,7 +14,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -32,7 +32,9 @@ func hasOtherThanUpstreams(cs []xpv2.Condition) bool {
 func TestStatus_RefusedConditions(t *testing.T) {
 	maxItems := func(cs []xpv2.Condition) bool { return len(cs) > 2 }
 	maxLength := func(cs []xpv2.Condition) bool {
-		return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return len(c.Message) > len(deletion.MessageRequested) })
+		return slices.ContainsFunc(
+			cs, func(c xpv2.Condition) bool { return len(c.Message) > len(deletion.MessageRequested) },
+		)
 	}
 	invalid := kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
 	denied := kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("denied"))
@@ -70,22 +72,22 @@ func TestStatus_RefusedConditions(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)))
-			ext := &managedtest.ExternalResource{Exists: true}
+			api := testkit.NewAPI(kit.NewBucket(kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName)))
+			ext := &kit.ExternalResource{Exists: true}
 			recorder := &testkit.Said{}
 			api.Before = refuseConditions(t, tc.refuses, tc.err)
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()), managed.WithRecorder(recorder))
-			managedtest.MustReconcile(t, r, "b")
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "Ready", xpv2.ReasonDeleting, managedtest.ReasonOf(b, xpv2.TypeReady))
-			managedtest.ExpectEqual(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, managedtest.ReasonOf(b, xpv2.TypeSynced))
-			managedtest.ExpectEqual(
+			r := kit.NewBucketReconciler(api, kit.WithClient(ext.Client()), managed.WithRecorder(recorder))
+			kit.MustReconcile(t, r, "b")
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "Ready", xpv2.ReasonDeleting, kit.ReasonOf(b, xpv2.TypeReady))
+			kit.ExpectEqual(t, tc.reason, "Synced", xpv2.ReasonReconcileSuccess, kit.ReasonOf(b, xpv2.TypeSynced))
+			kit.ExpectEqual(
 				t, "An event should say that the deletion can't be reported.", "has the event", true,
 				len(recorder.Events("CannotReportDeletion")) > 0,
 			)
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.ExpectEqual(t, "The deletion should not be blocked.", "calls of Delete", 1, ext.Count("delete"))
-			managedtest.ExpectEqual(t, "The deletion should not be blocked.", "name", "", managedtest.GetBucket(t, api).GetName())
+			kit.MustReconcile(t, r, "b")
+			kit.ExpectEqual(t, "The deletion should not be blocked.", "calls of Delete", 1, ext.Count("delete"))
+			kit.ExpectEqual(t, "The deletion should not be blocked.", "name", "", kit.GetBucket(t, api).GetName())
 		})
 	}
 }
@@ -99,35 +101,37 @@ func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
 	}{
 		"CreateResolved": {
 			reason: "Upstream's error should be written when the schema refuses CreateResolved.",
-			bucket: managedtest.NewBucket(managedtest.WithInterruptedCreate(0)),
+			bucket: kit.NewBucket(kit.WithInterruptedCreate(0)),
 			opts: func(*testkit.API) managed.ReconcilerOption {
-				return resolve.With(&managedtest.FakeFinder{Err: managedtest.ErrProvider})
+				return resolve.With(&kit.FakeFinder{Err: kit.ErrProvider})
 			},
 			wantSynced: xpv2.ReasonReconcileError,
 		},
 		"OperationRunning": {
 			reason: "Upstream's success should be written when the schema refuses OperationRunning.",
-			bucket: managedtest.NewBucket(managedtest.WithExternalName("b"), func(b *v1alpha1.Bucket) {
+			bucket: kit.NewBucket(kit.WithExternalName("b"), func(b *v1alpha1.Bucket) {
 				b.SetConditions(xpv2.Condition{
 					Type:   asyncstate.TypeOperation,
 					Status: corev1.ConditionTrue,
 					Reason: asyncstate.ReasonRunning,
 				})
 			}),
-			opts:       func(api *testkit.API) managed.ReconcilerOption { return managed.WithAsync(managedtest.NewTracker(api)) },
+			opts: func(api *testkit.API) managed.ReconcilerOption {
+				return managed.WithAsync(kit.NewTracker(api))
+			},
 			wantSynced: xpv2.ReasonReconcileSuccess,
 		},
 		"ExternalNameReserved": {
 			reason: "Upstream's error should be written when the schema refuses ExternalNameReserved.",
-			bucket: managedtest.NewBucket(managedtest.WithExternalName("shared")),
+			bucket: kit.NewBucket(kit.WithExternalName("shared")),
 			opts: func(api *testkit.API) managed.ReconcilerOption {
-				other := managedtest.NewBucket(managedtest.WithExternalName("shared"))
+				other := kit.NewBucket(kit.WithExternalName("shared"))
 				other.SetName("other")
-				managedtest.Must(t, api.Server().Create(t.Context(), other))
-				managedtest.MustReconcile(
+				kit.Must(t, api.Server().Create(t.Context(), other))
+				kit.MustReconcile(
 					t,
-					managedtest.NewBucketReconciler(
-						api, managedtest.WithClient(managedtest.NewExternalClient(managed.ExternalClientFns{})),
+					kit.NewBucketReconciler(
+						api, kit.WithClient(kit.NewExternalClient(managed.ExternalClientFns{})),
 						reservation.With("default"),
 					),
 					"other",
@@ -140,12 +144,14 @@ func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(tc.bucket)
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managedtest.NewExternalClient(managed.ExternalClientFns{})), tc.opts(api))
+			r := kit.NewBucketReconciler(
+				api, kit.WithClient(kit.NewExternalClient(managed.ExternalClientFns{})), tc.opts(api),
+			)
 			api.Before = refuseConditions(
 				t, hasOtherThanUpstreams, kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil),
 			)
-			_, _ = r.Reconcile(t.Context(), managedtest.Request())
-			managedtest.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced))
+			_, _ = r.Reconcile(t.Context(), kit.Request())
+			kit.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, kit.ReasonOf(kit.GetBucket(t, api), xpv2.TypeSynced))
 		})
 	}
 }
@@ -155,12 +161,12 @@ func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
 func refuseConditions(t *testing.T, refuses func(cs []xpv2.Condition) bool, err error) testkit.Hook {
 	t.Helper()
 	return func(_ context.Context, r testkit.Request) error {
-		if !managedtest.IsStatusWrite(r) {
+		if !kit.IsStatusWrite(r) {
 			return nil
 		}
 		written := &v1alpha1.Bucket{}
 		if r.Verb == testkit.StatusPatch {
-			managedtest.Must(t, json.Unmarshal([]byte(r.Body), written))
+			kit.Must(t, json.Unmarshal([]byte(r.Body), written))
 		} else if b, ok := r.Object.(*v1alpha1.Bucket); ok {
 			written = b
 		}

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/managed/escape"
@@ -21,36 +21,36 @@ import (
 func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
-		bucket   []managedtest.BucketModifier
-		provider managedtest.FakeProvider
+		bucket   []kit.BucketModifier
+		provider kit.FakeProvider
 		options  []managed.ReconcilerOption
 	}{
 		"StillExists": {
 			reason: "The writes should be limited while the external resource still exists.",
-			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket: []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName)},
 		},
 		"DeleteFails": {
 			reason:   "The writes should be limited while Delete fails.",
-			bucket:   []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
-			provider: managedtest.FakeProvider{Client: managed.ExternalClientFns{DeleteFn: managedtest.DeleteFails}},
+			bucket:   []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName)},
+			provider: kit.FakeProvider{Client: managed.ExternalClientFns{DeleteFn: kit.DeleteFails}},
 		},
 		"ConnectFails": {
 			reason:   "The writes should be limited while the provider can't be connected to.",
-			bucket:   []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
-			provider: managedtest.FakeProvider{ConnectErr: managedtest.ErrProvider},
+			bucket:   []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName)},
+			provider: kit.FakeProvider{ConnectErr: kit.ErrProvider},
 		},
 		"OtherFinalizers": {
 			reason: "The writes should be limited while foreign finalizers hold the managed resource, and upstream writes no status.",
-			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, "example.org/a")},
+			bucket: []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName, "example.org/a")},
 		},
 		"Late": {
 			reason:  "The writes should be limited after the deadline of the deletion.",
-			bucket:  []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket:  []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName)},
 			options: []managed.ReconcilerOption{escape.WithDeadline(time.Second, nil)},
 		},
 		"Paused": {
 			reason: "The writes should be limited while the managed resource is paused.",
-			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithPausedAnnotation},
+			bucket: []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName), kit.WithPausedAnnotation},
 		},
 	}
 	for name, tc := range cases {
@@ -62,9 +62,9 @@ func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 					Reason:  "Theirs",
 					Message: "as they see it",
 				}
-				api := testkit.NewAPI(managedtest.NewDeletedBucket(tc.bucket...))
-				clock := managedtest.NewClock()
-				r := managedtest.NewReconcilerWithProvider(api, tc.provider, func() {}, append(tc.options, clock.Option())...)
+				api := testkit.NewAPI(kit.NewDeletedBucket(tc.bucket...))
+				clock := kit.NewClock()
+				r := kit.NewReconcilerWithProvider(api, tc.provider, func() {}, append(tc.options, clock.Option())...)
 				clock.Now = clock.Now.Add(time.Minute) // after the deadline of the deletion
 
 				// restored returns how many of n reconciles replaced the other controller's
@@ -72,11 +72,11 @@ func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 				restored := func(n int) int {
 					times := 0
 					for range n {
-						_, _ = r.Reconcile(t.Context(), managedtest.Request())
-						if b := managedtest.GetBucket(t, api); deletion.ConditionOf(b).Reason != theirs.Reason {
+						_, _ = r.Reconcile(t.Context(), kit.Request())
+						if b := kit.GetBucket(t, api); deletion.ConditionOf(b).Reason != theirs.Reason {
 							times++
 							b.SetConditions(theirs)
-							managedtest.Must(t, api.Server().Status().Update(t.Context(), b))
+							kit.Must(t, api.Server().Status().Update(t.Context(), b))
 						}
 					}
 					return times
@@ -87,13 +87,13 @@ func TestDeletionStatus_DeletingReplacedByAnotherController(t *testing.T) {
 				}
 				for range 3 {
 					clock.Now = clock.Now.Add(managed.RestoreInterval)
-					managedtest.ExpectEqual(
+					kit.ExpectEqual(
 						t, "The condition should be restored once in each interval.", "restored in an interval", 1,
 						restored(5),
 					)
 				}
-				result, err := r.Reconcile(t.Context(), managedtest.Request())
-				managedtest.ExpectEqual(
+				result, err := r.Reconcile(t.Context(), kit.Request())
+				kit.ExpectEqual(
 					t, tc.reason, "reconciled again", true,
 					err != nil || !result.IsZero() && result.RequeueAfter <= managed.RestoreInterval,
 				)

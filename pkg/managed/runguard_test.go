@@ -11,7 +11,7 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -21,24 +21,24 @@ import (
 
 // The create of another process, which has lost its leadership, runs.
 func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
-	recorded := func(change func(r *creation.Record)) managedtest.BucketModifier {
+	recorded := func(change func(r *creation.Record)) kit.BucketModifier {
 		return func(b *v1alpha1.Bucket) {
 			b.SetUID("uid-1") // The one that it will get.
 			meta.SetExternalCreatePending(b, time.Now())
 			r := creation.NewRecord(b, creation.Create, "another", "token-1", time.Now(), time.Hour)
 			change(r)
-			managedtest.WithAnnotation(creation.AnnotationKeyRecord, r.Text())(b)
+			kit.WithAnnotation(creation.AnnotationKeyRecord, r.Text())(b)
 			b.SetUID("")
 		}
 	}
 	announced := func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }
-	kept := managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)
-	orphaned := managedtest.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")
+	kept := kit.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)
+	orphaned := kit.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")
 
 	for name, tc := range map[string]struct {
 		reason  string
-		create  managedtest.BucketModifier
-		request managedtest.BucketModifier
+		create  kit.BucketModifier
+		request kit.BucketModifier
 		async   bool
 		options []managed.ReconcilerOption
 		busy    time.Duration
@@ -61,7 +61,9 @@ func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
 		},
 		"KeptAnnouncedForLonger": {
 			reason: "A reconcile that may take longer adds to that.",
-			create: announced, request: kept, options: []managed.ReconcilerOption{managed.WithTimeout(10 * time.Minute)},
+			create: announced, request: kept, options: []managed.ReconcilerOption{
+				managed.WithTimeout(10 * time.Minute),
+			},
 			busy: 11 * time.Minute, message: "may run until 2000-01-01T00:11:00Z: it was announced",
 		},
 		"Orphaned": {
@@ -78,28 +80,28 @@ func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), tc.create, tc.request))
-				absent := managedtest.WithClient(managed.ExternalClientFns{ObserveFn: managedtest.ObserveAbsent})
+				api := testkit.NewAPI(kit.NewBucket(kit.WithFinalizers(managed.FinalizerName), tc.create, tc.request))
+				absent := kit.WithClient(managed.ExternalClientFns{ObserveFn: kit.ObserveAbsent})
 				options := append([]managed.ReconcilerOption{absent}, tc.options...)
 				if tc.async {
-					options = append(options, managed.WithAsync(managedtest.NewTracker(api)))
+					options = append(options, managed.WithAsync(kit.NewTracker(api)))
 				}
-				r := managedtest.NewBucketReconciler(api, options...)
-				managedtest.DeleteBucket(t, api, "b")
-				managedtest.TryReconcile(r, 2)
+				r := kit.NewBucketReconciler(api, options...)
+				kit.DeleteBucket(t, api, "b")
+				kit.TryReconcile(r, 2)
 				time.Sleep(tc.busy - time.Second)
-				managedtest.TryReconcile(r, 2)
-				b := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(t, tc.reason, "finalizers", []string{managed.FinalizerName}, b.GetFinalizers())
+				kit.TryReconcile(r, 2)
+				b := kit.GetBucket(t, api)
+				kit.ExpectEqual(t, tc.reason, "finalizers", []string{managed.FinalizerName}, b.GetFinalizers())
 				if message := deletion.ConditionOf(b).Message; !strings.Contains(message, tc.message) {
 					t.Errorf("\n%s\nwant a condition with %q, got %q", tc.reason, tc.message, message)
 				}
 
 				time.Sleep(2 * time.Second)
-				managedtest.TryReconcile(r, 3)
-				managedtest.CollectGarbage(t, api)
-				managedtest.ExpectEqual(t, "It should be removed when the create has had its time.", "name", "",
-					managedtest.GetBucket(t, api).GetName())
+				kit.TryReconcile(r, 3)
+				kit.CollectGarbage(t, api)
+				kit.ExpectEqual(t, "It should be removed when the create has had its time.", "name", "",
+					kit.GetBucket(t, api).GetName())
 			})
 		})
 	}

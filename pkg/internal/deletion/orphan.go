@@ -151,7 +151,9 @@ func (e *Escape) runs(o client.Object) creation.Run {
 // request, because it is stored before a finalizer is removed.
 func (e *Escape) isOrphaned(o client.Object) bool {
 	listed := func(f string) bool { return slices.Contains(e.Removable, f) }
-	removed := e.Objects.ConditionOf(o, Type).Reason == ReasonForceOrphaned && !slices.ContainsFunc(o.GetFinalizers(), listed)
+	removed := e.Objects.ConditionOf(o, Type).Reason == ReasonForceOrphaned && !slices.ContainsFunc(
+		o.GetFinalizers(), listed,
+	)
 	if !meta.WasDeleted(o) || !removed && !orphanRequested(o) {
 		return false
 	}
@@ -267,7 +269,8 @@ func (e *Escape) announceOrphan(ctx context.Context, s *seam.Session, o client.O
 // inner reconciler may remove them next, and the object would seem to be orphaned.
 func (e *Escape) withdraw(ctx context.Context, s *seam.Session, o client.Object) error {
 	withdrawn := func(o client.Object) bool {
-		return e.Objects.ConditionOf(o, Type).Reason == ReasonForceOrphaned && !orphanRequested(o) && len(e.orphanable(o)) > 0
+		return e.Objects.ConditionOf(o, Type).Reason == ReasonForceOrphaned && !orphanRequested(o) &&
+			len(e.orphanable(o)) > 0
 	}
 	if !withdrawn(o) {
 		return nil

@@ -11,7 +11,7 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -37,7 +37,7 @@ func observeInOrder(words string) func(context.Context, resource.Managed) (manag
 func TestDeletionConfirmation(t *testing.T) {
 	cases := map[string]struct {
 		reason        string
-		bucket        []managedtest.BucketModifier
+		bucket        []kit.BucketModifier
 		n             int
 		observations  string
 		failedDeletes string        // the number of the Delete that fails
@@ -53,20 +53,20 @@ func TestDeletionConfirmation(t *testing.T) {
 		"Confirmed": {
 			reason:         "The finalizer should be removed when the external resource was not found three times.",
 			n:              3,
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 3,
 		},
 		"Once": {
 			reason:         "With n=1 the finalizer should be removed when the external resource was not found once, as upstream does.",
 			n:              1,
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 1,
 		},
 		"OneWrongNotFound": {
 			reason:         "The external resource should be deleted when it is found again after it was not found.",
 			n:              3,
 			observations:   "absent found absent",
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 3,
 			wantDeletes:    1,
 			wantFoundAgain: 1,
@@ -75,14 +75,14 @@ func TestDeletionConfirmation(t *testing.T) {
 			reason:         "An Observe that fails should restart the confirmation.",
 			n:              3,
 			observations:   "absent absent fails absent absent absent",
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 6,
 		},
 		"SawDelete": {
 			reason:         "After a Delete that succeeded the external resource should have to be absent only once.",
 			n:              3,
 			observations:   "found absent",
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 2,
 			wantDeletes:    1,
 		},
@@ -90,7 +90,7 @@ func TestDeletionConfirmation(t *testing.T) {
 			reason:         "An external resource that still exists after Delete should not restart the confirmation.",
 			n:              3,
 			observations:   "found found absent",
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 3,
 			wantDeletes:    2,
 		},
@@ -99,7 +99,7 @@ func TestDeletionConfirmation(t *testing.T) {
 			n:              3,
 			observations:   "found found",
 			failedDeletes:  "2",
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 5,
 			wantDeletes:    2,
 		},
@@ -108,7 +108,7 @@ func TestDeletionConfirmation(t *testing.T) {
 			n:              3,
 			observations:   "found found",
 			failedDeletes:  "1",
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 3,
 			wantDeletes:    2,
 		},
@@ -116,7 +116,7 @@ func TestDeletionConfirmation(t *testing.T) {
 			reason:         "An Observe that fails after a Delete that succeeded should not require a confirmation.",
 			n:              3,
 			observations:   "found fails",
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 3,
 			wantDeletes:    1,
 		},
@@ -126,9 +126,9 @@ func TestDeletionConfirmation(t *testing.T) {
 			observations: "found",
 			changeAfter:  1,
 			change: func(t *testing.T, api *testkit.API) {
-				managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("another"))
+				kit.UpdateBucket(t, api, "b", kit.WithExternalName("another"))
 			},
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 4,
 			wantDeletes:    1,
 		},
@@ -137,60 +137,60 @@ func TestDeletionConfirmation(t *testing.T) {
 			n:           3,
 			changeAfter: 2,
 			change: func(t *testing.T, api *testkit.API) {
-				managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("another"))
+				kit.UpdateBucket(t, api, "b", kit.WithExternalName("another"))
 			},
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 5,
 		},
 		"Restart": {
 			reason:         "Another process should restart the confirmation.",
 			n:              3,
 			changeAfter:    2,
-			every:          managedtest.Interval,
+			every:          kit.Interval,
 			wantReconciles: 5,
 		},
 		"GoneOtherwise": {
 			reason:         "Nothing should be kept in memory for a managed resource that no longer exists.",
 			n:              3,
 			changeAfter:    2,
-			change:         func(t *testing.T, api *testkit.API) { managedtest.RemoveBucket(t, api, "b") },
-			every:          managedtest.Interval,
+			change:         func(t *testing.T, api *testkit.API) { kit.RemoveBucket(t, api, "b") },
+			every:          kit.Interval,
 			wantReconciles: 2,
 		},
 		"AnotherOfTheName": {
 			reason:      "Another managed resource of the same name should have its own confirmation.",
 			changeAfter: 2, change: func(t *testing.T, api *testkit.API) {
-				managedtest.RemoveBucket(t, api, "b")
-				managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName))))
-				managedtest.DeleteBucket(t, api, "b")
+				kit.RemoveBucket(t, api, "b")
+				kit.Must(t, api.Server().Create(t.Context(), kit.NewBucket(kit.WithFinalizers(managed.FinalizerName))))
+				kit.DeleteBucket(t, api, "b")
 			},
-			n: 3, every: managedtest.Interval, wantReconciles: 5,
+			n: 3, every: kit.Interval, wantReconciles: 5,
 		},
 		"TooSoon": {
 			reason:         "Observations within the interval should count once.",
 			n:              2,
-			every:          managedtest.Interval / 4,
+			every:          kit.Interval / 4,
 			wantReconciles: 5,
 		},
 		"Orphan": {
 			reason: "A managed resource that orphans its external resource should not be observed.",
-			bucket: []managedtest.BucketModifier{managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)},
-			n:      3, every: managedtest.Interval, wantReconciles: 1,
+			bucket: []kit.BucketModifier{kit.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionCreate)},
+			n:      3, every: kit.Interval, wantReconciles: 1,
 		},
 	}
 	for name, tc := range cases {
 		for _, without := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/WithoutDeletionStatus=%t", name, without), func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(append(
-					tc.bucket, managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName),
+				api := testkit.NewAPI(kit.NewBucket(append(
+					tc.bucket, kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName),
 				)...))
-				c := managedtest.NewClock()
+				c := kit.NewClock()
 				recorder := &testkit.Said{}
 				deletes := 0
 				var kept *store.Store
 				opts := []managed.ReconcilerOption{
-					managedtest.WithStore(&kept), c.Option(), managed.WithRecorder(recorder), With(tc.n, managedtest.Interval),
-					managedtest.WithClient(managed.ExternalClientFns{
+					kit.WithStore(&kept), c.Option(), managed.WithRecorder(recorder), With(tc.n, kit.Interval),
+					kit.WithClient(managed.ExternalClientFns{
 						ObserveFn: observeInOrder(tc.observations),
 						DeleteFn: func(context.Context, resource.Managed) (managed.ExternalDelete, error) {
 							if deletes++; tc.failedDeletes == fmt.Sprint(deletes) {
@@ -203,41 +203,41 @@ func TestDeletionConfirmation(t *testing.T) {
 				if without {
 					opts = append(opts, managed.WithoutDeletionStatus())
 				}
-				r, n := managedtest.NewBucketReconciler(api, opts...), 0
-				for managedtest.GetBucket(t, api).GetName() != "" && n < 20 {
-					managedtest.MustReconcile(t, r, "b")
+				r, n := kit.NewBucketReconciler(api, opts...), 0
+				for kit.GetBucket(t, api).GetName() != "" && n < 20 {
+					kit.MustReconcile(t, r, "b")
 					c.Now = c.Now.Add(tc.every)
 					switch n++; {
 					case n == tc.changeAfter && tc.change == nil:
-						r = managedtest.NewBucketReconciler(api, opts...)
+						r = kit.NewBucketReconciler(api, opts...)
 					case n == tc.changeAfter:
 						tc.change(t, api)
 					}
 				}
-				managedtest.MustReconcile(t, r, "b")
-				managedtest.ExpectEqual(t, tc.reason, "reconciles", tc.wantReconciles, n)
-				managedtest.ExpectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
-				managedtest.ExpectEqual(
+				kit.MustReconcile(t, r, "b")
+				kit.ExpectEqual(t, tc.reason, "reconciles", tc.wantReconciles, n)
+				kit.ExpectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
+				kit.ExpectEqual(
 					t, tc.reason, "found after all", tc.wantFoundAgain, len(recorder.Events("FoundAfterAll")),
 				)
-				managedtest.ExpectEqual(t, tc.reason, "objects in memory", 0, kept.Len())
+				kit.ExpectEqual(t, tc.reason, "objects in memory", 0, kept.Len())
 			})
 		}
 	}
 }
 
 func TestDeletionConfirmation_Requeues(t *testing.T) {
-	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName, "other")))
-	c := managedtest.NewClock()
+	api := testkit.NewAPI(kit.NewBucket(kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName, "other")))
+	c := kit.NewClock()
 	recorder := &testkit.Said{}
-	r := managedtest.NewBucketReconciler(api, c.Option(), managed.WithRecorder(recorder), With(3, managedtest.Interval),
-		managedtest.WithClient(managed.ExternalClientFns{
-			ObserveFn: managedtest.ObserveAbsent,
+	r := kit.NewBucketReconciler(api, c.Option(), managed.WithRecorder(recorder), With(3, kit.Interval),
+		kit.WithClient(managed.ExternalClientFns{
+			ObserveFn: kit.ObserveAbsent,
 		}))
 	var after []time.Duration
-	for _, step := range []time.Duration{0, time.Second, time.Second, managedtest.Interval - 2*time.Second, 3 * time.Second} {
+	for _, step := range []time.Duration{0, time.Second, time.Second, kit.Interval - 2*time.Second, 3 * time.Second} {
 		c.Now = c.Now.Add(step)
-		result, err := r.Reconcile(context.Background(), managedtest.Request())
+		result, err := r.Reconcile(context.Background(), kit.Request())
 		//nolint:staticcheck // Upstream asks for a requeue this way.
 		if err != nil || result.Requeue {
 			t.Fatalf("Reconcile: want no error and no backoff, got %v, %v", result, err)
@@ -245,26 +245,29 @@ func TestDeletionConfirmation_Requeues(t *testing.T) {
 		after = append(after, result.RequeueAfter)
 	}
 	want := []time.Duration{
-		managedtest.Interval, managedtest.Interval - time.Second, managedtest.Interval - 2*time.Second, managedtest.Interval, managedtest.Interval - 3*time.Second,
+		kit.Interval, kit.Interval - time.Second, kit.Interval - 2*time.Second, kit.Interval,
+		kit.Interval - 3*time.Second,
 	}
-	managedtest.ExpectEqual(t, "The reconcile should run again when the interval has passed.", "RequeueAfter", want, after)
+	kit.ExpectEqual(t, "The reconcile should run again when the interval has passed.", "RequeueAfter", want, after)
 	const reason = "The absence should be confirmed before the finalizer is removed."
-	b := managedtest.GetBucket(t, api)
-	managedtest.ExpectEqual(
+	b := kit.GetBucket(t, api)
+	kit.ExpectEqual(
 		t, reason, "Deleting", reconciler.ReasonConfirmingAbsence, b.GetCondition(reconciler.TypeDeleting).Reason,
 	)
-	managedtest.ExpectEqual(t, reason, "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
-	managedtest.ExpectEqual(t, reason, "message of Ready", messageAbsent, b.GetCondition(xpv2.TypeReady).Message)
-	managedtest.ExpectEqual(t, reason, "finalizers", []string{managed.FinalizerName, "other"}, b.GetFinalizers())
-	managedtest.ExpectEqual(t, "DeletionRequested and ConfirmingAbsence should be written once each.", "writes", 2, api.Writes())
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(t, reason, "Ready", xpv2.ReasonDeleting, b.GetCondition(xpv2.TypeReady).Reason)
+	kit.ExpectEqual(t, reason, "message of Ready", messageAbsent, b.GetCondition(xpv2.TypeReady).Message)
+	kit.ExpectEqual(t, reason, "finalizers", []string{managed.FinalizerName, "other"}, b.GetFinalizers())
+	kit.ExpectEqual(
+		t, "DeletionRequested and ConfirmingAbsence should be written once each.", "writes", 2, api.Writes(),
+	)
+	kit.ExpectEqual(
 		t, "One event should say that the absence is being confirmed.", "events", 1,
 		len(recorder.Events("ConfirmingAbsence")),
 	)
-	c.Now = c.Now.Add(managedtest.Interval)
-	managedtest.MustReconcile(t, r, "b")
-	managedtest.ExpectEqual(
+	c.Now = c.Now.Add(kit.Interval)
+	kit.MustReconcile(t, r, "b")
+	kit.ExpectEqual(
 		t, "Our finalizer should be removed when the absence is confirmed.", "Deleting",
-		reconciler.ReasonWaitingForFinalizers, managedtest.GetBucket(t, api).GetCondition(reconciler.TypeDeleting).Reason,
+		reconciler.ReasonWaitingForFinalizers, kit.GetBucket(t, api).GetCondition(reconciler.TypeDeleting).Reason,
 	)
 }

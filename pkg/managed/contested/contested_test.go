@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -35,8 +35,8 @@ func setTeam(value string) func(b *v1alpha1.Bucket) {
 
 // newBucket returns a managed resource whose external resource exists.
 func newBucket() *v1alpha1.Bucket {
-	return managedtest.NewBucket(
-		managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName),
+	return kit.NewBucket(
+		kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName),
 	)
 }
 
@@ -46,9 +46,9 @@ func setSize(size int64) func(b *v1alpha1.Bucket) {
 
 // lateInitializes returns a connector to a provider whose Observe changes the managed resource.
 func lateInitializes(change func(b *v1alpha1.Bucket)) managed.ReconcilerOption {
-	return managedtest.WithClient(managed.ExternalClientFns{
+	return kit.WithClient(managed.ExternalClientFns{
 		ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-			change(managedtest.AsBucket(mg))
+			change(kit.AsBucket(mg))
 			return managed.ExternalObservation{
 				ResourceExists: true, ResourceUpToDate: true, ResourceLateInitialized: true,
 			}, nil
@@ -62,7 +62,7 @@ func initializes(api *testkit.API, change func(b *v1alpha1.Bucket)) managed.Reco
 	c := seam.NewClient(api.Client())
 	return managed.WithInitializers(managed.InitializerFn(func(ctx context.Context, mg resource.Managed) error {
 		before := maps.Clone(mg.GetLabels())
-		if change(managedtest.AsBucket(mg)); maps.Equal(before, mg.GetLabels()) {
+		if change(kit.AsBucket(mg)); maps.Equal(before, mg.GetLabels()) {
 			return nil
 		}
 		return c.Update(ctx, mg)
@@ -192,13 +192,13 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 				recorder := &testkit.Said{}
 				n := 0
 				opts := []managed.ReconcilerOption{
-					managed.WithRecorder(recorder), managedtest.WithClient(managed.ExternalClientFns{}),
+					managed.WithRecorder(recorder), kit.WithClient(managed.ExternalClientFns{}),
 				}
 				if tc.args.observe != nil {
 					opts = append(opts, lateInitializes(func(b *v1alpha1.Bucket) {
 						if tc.args.writesStatus {
 							b.Status.AtProvider.ID = strconv.Itoa(n)
-							managedtest.Must(t, api.Client().Status().Update(context.Background(), b))
+							kit.Must(t, api.Client().Status().Update(context.Background(), b))
 						}
 						tc.args.observe(n)(b)
 					}))
@@ -206,19 +206,19 @@ func TestConflictingWrites_BoundsWrites(t *testing.T) {
 				if tc.args.initialize != nil {
 					opts = append(opts, initializes(api, func(b *v1alpha1.Bucket) { tc.args.initialize(n)(b) }))
 				}
-				r := managedtest.NewBucketReconciler(api, append(opts, With())...)
+				r := kit.NewBucketReconciler(api, append(opts, With())...)
 
 				for n = range tc.args.reconciles {
-					managedtest.MustReconcile(t, r, "b")
+					kit.MustReconcile(t, r, "b")
 					if tc.args.other != nil {
 						if change := tc.args.other(n); change != nil {
-							managedtest.UpdateBucket(t, api, "b", change)
+							kit.UpdateBucket(t, api, "b", change)
 						}
 					}
 					time.Sleep(tc.args.every)
 				}
 
-				c := managedtest.GetBucket(t, api).GetCondition(TypeConflictingWrites)
+				c := kit.GetBucket(t, api).GetCondition(TypeConflictingWrites)
 				if c.Status == corev1.ConditionUnknown {
 					c.Status = ""
 				}
@@ -283,35 +283,35 @@ func TestConflictingWrites_Condition(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(newBucket())
 				start := func() *managed.Reconciler {
-					return managedtest.NewBucketReconciler(api, With(), lateInitializes(setSize(5)))
+					return kit.NewBucketReconciler(api, With(), lateInitializes(setSize(5)))
 				}
 				r := start()
 				for range 7 {
-					managedtest.MustReconcile(t, r, "b")
-					managedtest.UpdateBucket(t, api, "b", setSize(1))
+					kit.MustReconcile(t, r, "b")
+					kit.UpdateBucket(t, api, "b", setSize(1))
 				}
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "A conflict should be reported.", "status", corev1.ConditionTrue,
-					managedtest.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
+					kit.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
 				)
 
 				if tc.restarts {
 					r = start()
 				}
 				if !tc.goesOn {
-					managedtest.UpdateBucket(t, api, "b", setSize(5))
+					kit.UpdateBucket(t, api, "b", setSize(5))
 				}
 				for since := time.Duration(0); since < tc.after; since += time.Minute {
-					managedtest.MustReconcile(t, r, "b")
+					kit.MustReconcile(t, r, "b")
 					if tc.goesOn {
-						managedtest.UpdateBucket(t, api, "b", setSize(1))
+						kit.UpdateBucket(t, api, "b", setSize(1))
 					}
 					time.Sleep(time.Minute)
 				}
-				managedtest.MustReconcile(t, r, "b")
-				managedtest.ExpectEqual(
+				kit.MustReconcile(t, r, "b")
+				kit.ExpectEqual(
 					t, tc.reason, "status", tc.want,
-					managedtest.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
+					kit.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
 				)
 			})
 		})
@@ -319,15 +319,15 @@ func TestConflictingWrites_Condition(t *testing.T) {
 }
 
 func TestConflictingWrites_TransitionTime(t *testing.T) {
-	api, c := testkit.NewAPI(newBucket()), managedtest.NewClock()
-	r := managedtest.NewBucketReconciler(api, With(), lateInitializes(setSize(5)), c.Option())
+	api, c := testkit.NewAPI(newBucket()), kit.NewClock()
+	r := kit.NewBucketReconciler(api, With(), lateInitializes(setSize(5)), c.Option())
 	for range 7 {
-		managedtest.MustReconcile(t, r, "b")
-		managedtest.UpdateBucket(t, api, "b", setSize(1))
+		kit.MustReconcile(t, r, "b")
+		kit.UpdateBucket(t, api, "b", setSize(1))
 	}
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t, "The condition should have the time of the reconciler's clock.", "transition time", c.Now,
-		managedtest.GetBucket(t, api).GetCondition(TypeConflictingWrites).LastTransitionTime.UTC(),
+		kit.GetBucket(t, api).GetCondition(TypeConflictingWrites).LastTransitionTime.UTC(),
 	)
 }
 
@@ -335,25 +335,25 @@ func TestConflictingWrites_KeepsExternalName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(newBucket())
 		name := "id-1"
-		none := managedtest.WithClient(managed.ExternalClientFns{})
-		r := managedtest.NewBucketReconciler(api, With(), none, initializes(api, func(b *v1alpha1.Bucket) {
+		none := kit.WithClient(managed.ExternalClientFns{})
+		r := kit.NewBucketReconciler(api, With(), none, initializes(api, func(b *v1alpha1.Bucket) {
 			setTeam("storage")(b)
-			managedtest.WithExternalName(name)(b)
+			kit.WithExternalName(name)(b)
 		}))
 		for range 8 {
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.UpdateBucket(t, api, "b", setTeam(""))
+			kit.MustReconcile(t, r, "b")
+			kit.UpdateBucket(t, api, "b", setTeam(""))
 		}
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "A conflict should be reported.", "status", corev1.ConditionTrue,
-			managedtest.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
+			kit.GetBucket(t, api).GetCondition(TypeConflictingWrites).Status,
 		)
 
 		name = "id-2"
-		managedtest.MustReconcile(t, r, "b")
-		managedtest.ExpectEqual(
+		kit.MustReconcile(t, r, "b")
+		kit.ExpectEqual(
 			t, "A write of the external name should not be postponed.", "name", "id-2",
-			managedtest.GetBucket(t, api).GetAnnotations()["crossplane.io/external-name"],
+			kit.GetBucket(t, api).GetAnnotations()["crossplane.io/external-name"],
 		)
 	})
 }
@@ -363,15 +363,15 @@ func TestConflictingWrites_RemovedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const key = "example.org/etag"
 		api := testkit.NewAPI(newBucket())
-		r := managedtest.NewBucketReconciler(api, With(), managedtest.WithClient(managed.ExternalClientFns{
+		r := kit.NewBucketReconciler(api, With(), kit.WithClient(managed.ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				managedtest.WithAnnotation(key, "1")(managedtest.AsBucket(mg))
-				return managedtest.ObserveExists(ctx, mg)
+				kit.WithAnnotation(key, "1")(kit.AsBucket(mg))
+				return kit.ObserveExists(ctx, mg)
 			},
 		}))
 		for range 600 {
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.UpdateBucket(t, api, "b", managedtest.WithoutAnnotation(key))
+			kit.MustReconcile(t, r, "b")
+			kit.UpdateBucket(t, api, "b", kit.WithoutAnnotation(key))
 			time.Sleep(time.Second)
 		}
 		if got := api.Count(testkit.Patch); got > 5+10 {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -34,7 +34,7 @@ func TestWithDeletionDeadline(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		deadline time.Duration
-		bucket   []managedtest.BucketModifier
+		bucket   []kit.BucketModifier
 		client   managed.ExternalClientFns
 
 		wantReason   xpv2.ConditionReason
@@ -44,7 +44,8 @@ func TestWithDeletionDeadline(t *testing.T) {
 		"Passed": {
 			reason:     "The Deleting condition should say that the deadline has passed, and why the managed resource exists.",
 			deadline:   passed,
-			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: deletion.MessageDeleteRequested, wantExceeded: 1,
+			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: deletion.MessageDeleteRequested,
+			wantExceeded: 1,
 		},
 		"NotPassed": {
 			reason: "A deadline that has not passed should change nothing.", deadline: future,
@@ -52,53 +53,53 @@ func TestWithDeletionDeadline(t *testing.T) {
 		},
 		"ObserveFails": {
 			reason:   "The message should say what failed.",
-			deadline: passed, client: managed.ExternalClientFns{ObserveFn: managedtest.ObserveFails},
+			deadline: passed, client: managed.ExternalClientFns{ObserveFn: kit.ObserveFails},
 			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: deletion.MessageObserveFailed, wantExceeded: 1,
 		},
 		"WaitsForFinalizers": {
 			reason:   "The message should name the finalizers.",
-			deadline: passed, bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, foreign)},
+			deadline: passed, bucket: []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName, foreign)},
 			wantReason:  reconciler.ReasonDeadlineExceeded,
 			wantMessage: deletion.MessageWaitingForFinalizers + foreign, wantExceeded: 1,
 		},
 		"Paused": {
 			reason:   "The message should say that the managed resource is paused.",
-			deadline: passed, bucket: []managedtest.BucketModifier{managedtest.WithPausedAnnotation},
+			deadline: passed, bucket: []kit.BucketModifier{kit.WithPausedAnnotation},
 			wantReason: reconciler.ReasonDeadlineExceeded, wantMessage: deletion.MessageManagedPaused, wantExceeded: 1,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := managedtest.NewBucket(append([]managedtest.BucketModifier{
-				managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithDeletionTimestamp, managedtest.WithExternalName("id-1"),
+			b := kit.NewBucket(append([]kit.BucketModifier{
+				kit.WithFinalizers(managed.FinalizerName), kit.WithDeletionTimestamp, kit.WithExternalName("id-1"),
 			}, tc.bucket...)...)
 			api := testkit.NewAPI(b)
 			recorder := &testkit.Said{}
 			exceeded := 0
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(tc.client), managed.WithRecorder(recorder),
+			r := kit.NewBucketReconciler(api, kit.WithClient(tc.client), managed.WithRecorder(recorder),
 				WithDeadline(tc.deadline, func(context.Context, client.Object) { exceeded++ }))
 			for range 4 {
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 			}
-			got := deletion.ConditionOf(managedtest.GetBucket(t, api))
-			managedtest.ExpectEqual(t, tc.reason, "reason", tc.wantReason, got.Reason)
-			managedtest.ExpectEqual(t, tc.reason, "has the message", true, strings.HasSuffix(got.Message, tc.wantMessage))
-			managedtest.ExpectEqual(t, tc.reason, "events", tc.wantExceeded, len(recorder.Events("DeletionDeadlineExceeded")))
-			managedtest.ExpectEqual(t, tc.reason, "calls", tc.wantExceeded, exceeded)
-			managedtest.ExpectEqual(
-				t, tc.reason, "Ready", corev1.ConditionFalse, managedtest.GetBucket(t, api).GetCondition(xpv2.TypeReady).Status,
+			got := deletion.ConditionOf(kit.GetBucket(t, api))
+			kit.ExpectEqual(t, tc.reason, "reason", tc.wantReason, got.Reason)
+			kit.ExpectEqual(t, tc.reason, "has the message", true, strings.HasSuffix(got.Message, tc.wantMessage))
+			kit.ExpectEqual(t, tc.reason, "events", tc.wantExceeded, len(recorder.Events("DeletionDeadlineExceeded")))
+			kit.ExpectEqual(t, tc.reason, "calls", tc.wantExceeded, exceeded)
+			kit.ExpectEqual(
+				t, tc.reason, "Ready", corev1.ConditionFalse, kit.GetBucket(t, api).GetCondition(xpv2.TypeReady).Status,
 			)
 
 			api.Forget()
-			_, _ = r.Reconcile(t.Context(), managedtest.Request())
-			managedtest.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
+			_, _ = r.Reconcile(t.Context(), kit.Request())
+			kit.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 
 			// Another process reads from the condition that the event was emitted.
-			r = managedtest.NewBucketReconciler(
-				api, managedtest.WithClient(tc.client), managed.WithRecorder(recorder), WithDeadline(tc.deadline, nil),
+			r = kit.NewBucketReconciler(
+				api, kit.WithClient(tc.client), managed.WithRecorder(recorder), WithDeadline(tc.deadline, nil),
 			)
-			_, _ = r.Reconcile(t.Context(), managedtest.Request())
-			managedtest.ExpectEqual(
+			_, _ = r.Reconcile(t.Context(), kit.Request())
+			kit.ExpectEqual(
 				t, "There should be one event after a restart, too.", "events", tc.wantExceeded,
 				len(recorder.Events("DeletionDeadlineExceeded")),
 			)
@@ -126,25 +127,27 @@ func TestWithDeletionDeadline_ClosedAccount(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithExternalName("id-1")))
-				managedtest.DeleteBucket(t, api, "b")
-				deadline := managedtest.GetBucket(t, api).GetDeletionTimestamp().Add(5 * time.Minute)
-				ext := &managedtest.CountingClient{Errs: map[string]error{"delete": tc.err}}
-				r := managedtest.NewBucketReconciler(
+				api := testkit.NewAPI(
+					kit.NewBucket(kit.WithFinalizers(managed.FinalizerName), kit.WithExternalName("id-1")),
+				)
+				kit.DeleteBucket(t, api, "b")
+				deadline := kit.GetBucket(t, api).GetDeletionTimestamp().Add(5 * time.Minute)
+				ext := &kit.CountingClient{Errs: map[string]error{"delete": tc.err}}
+				r := kit.NewBucketReconciler(
 					api, ext.Connect(), managed.WithPollInterval(tc.poll), WithDeadline(5*time.Minute, nil),
 					ratelimit.With(ratelimit.New(1000, 1000)),
 				)
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 				// At half of the time, another event causes a reconcile.
-				time.Sleep(managedtest.ReconcileOnce(t, r, "b").RequeueAfter / 2)
-				time.Sleep(managedtest.ReconcileOnce(t, r, "b").RequeueAfter)
-				managedtest.ReconcileOnce(t, r, "b")
+				time.Sleep(kit.ReconcileOnce(t, r, "b").RequeueAfter / 2)
+				time.Sleep(kit.ReconcileOnce(t, r, "b").RequeueAfter)
+				kit.ReconcileOnce(t, r, "b")
 				if late := time.Since(deadline); late > time.Second {
 					t.Errorf("%s\nIt was reported %s late.", tc.reason, late)
 				}
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, tc.reason, "reason", reconciler.ReasonDeadlineExceeded,
-					deletion.ConditionOf(managedtest.GetBucket(t, api)).Reason,
+					deletion.ConditionOf(kit.GetBucket(t, api)).Reason,
 				)
 			})
 		})
@@ -152,43 +155,50 @@ func TestWithDeletionDeadline_ClosedAccount(t *testing.T) {
 }
 
 func TestWithDeletionDeadline_DeleteFails(t *testing.T) {
-	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithDeletionTimestamp, managedtest.WithExternalName("id-1")))
+	api := testkit.NewAPI(
+		kit.NewBucket(
+			kit.WithFinalizers(managed.FinalizerName), kit.WithDeletionTimestamp, kit.WithExternalName("id-1"),
+		),
+	)
 	recorder := &testkit.Said{}
 	boom := func(context.Context, resource.Managed) (managed.ExternalDelete, error) {
 		return managed.ExternalDelete{}, errors.New("boom")
 	}
-	r := managedtest.NewBucketReconciler(
-		api, managedtest.WithClient(managed.ExternalClientFns{DeleteFn: boom}), managed.WithRecorder(recorder),
+	r := kit.NewBucketReconciler(
+		api, kit.WithClient(managed.ExternalClientFns{DeleteFn: boom}), managed.WithRecorder(recorder),
 		WithDeadline(time.Minute, nil),
 	)
 	for range 3 {
-		_, _ = r.Reconcile(t.Context(), managedtest.Request())
+		_, _ = r.Reconcile(t.Context(), kit.Request())
 	}
-	c := deletion.ConditionOf(managedtest.GetBucket(t, api))
-	managedtest.ExpectEqual(
+	c := deletion.ConditionOf(kit.GetBucket(t, api))
+	kit.ExpectEqual(
 		t, "The deadline should be the reason of the condition.", "reason", reconciler.ReasonDeadlineExceeded,
 		c.Reason,
 	)
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t, "The message should still say that Delete failed.", "has the message", true,
 		strings.HasSuffix(c.Message, deletion.MessageDeleteFailed),
 	)
-	managedtest.ExpectEqual(t, "Each failed Delete should have an event.", "events", 3, len(recorder.Events("CannotDeleteExternalResource")))
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
+		t, "Each failed Delete should have an event.", "events", 3,
+		len(recorder.Events("CannotDeleteExternalResource")),
+	)
+	kit.ExpectEqual(
 		t, "Synced should have the error.", "Synced", true,
-		strings.Contains(managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message, "boom"),
+		strings.Contains(kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message, "boom"),
 	)
 }
 
 func TestWithDeletionDeadline_Requeue(t *testing.T) {
-	b := managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithDeletionTimestamp, managedtest.WithPausedAnnotation)
+	b := kit.NewBucket(kit.WithFinalizers(managed.FinalizerName), kit.WithDeletionTimestamp, kit.WithPausedAnnotation)
 	at := time.Now().Add(-time.Hour).Truncate(time.Second)
 	b.DeletionTimestamp.Time = at
 	api := testkit.NewAPI(b)
-	r := managedtest.NewBucketReconciler(api, WithDeadline(2*time.Hour, nil))
-	result, err := r.Reconcile(t.Context(), managedtest.Request())
-	managedtest.Must(t, err)
-	managedtest.ExpectEqual(
+	r := kit.NewBucketReconciler(api, WithDeadline(2*time.Hour, nil))
+	result, err := r.Reconcile(t.Context(), kit.Request())
+	kit.Must(t, err)
+	kit.ExpectEqual(
 		t, "The managed resource should be reconciled at the deadline.", "within an hour", true,
 		result.RequeueAfter > 0 && result.RequeueAfter <= time.Hour,
 	)
@@ -219,22 +229,23 @@ func TestWithDeletionDeadline_LeftAndReturned(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api, c := testkit.NewAPI(managedtest.NewDeletedBucket()), managedtest.NewClock()
+			api, c := testkit.NewAPI(kit.NewDeletedBucket()), kit.NewClock()
 			recorder := &testkit.Said{}
 			exceeded := 0
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{}), c.Option(), managed.WithRecorder(recorder),
+			r := kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{}), c.Option(),
+				managed.WithRecorder(recorder),
 				WithDeadline(time.Minute, func(context.Context, client.Object) { exceeded++ }))
-			managedtest.MustReconcile(t, r, "b")
-			api.Before = managedtest.FailRequests(managedtest.IsVerb(testkit.Get), kerrors.NewNotFound(schema.GroupResource{}, "b"))
-			managedtest.MustReconcile(t, r, "b")
+			kit.MustReconcile(t, r, "b")
+			api.Before = kit.FailRequests(kit.IsVerb(testkit.Get), kerrors.NewNotFound(schema.GroupResource{}, "b"))
+			kit.MustReconcile(t, r, "b")
 			c.Now = c.Now.Add(time.Hour)
-			api.Before = managedtest.FailRequests(managedtest.IsVerb(testkit.LiveGet), tc.err)
-			_, err := r.Reconcile(t.Context(), managedtest.Request())
-			managedtest.ExpectEqual(t, tc.reason, "failed", tc.wantFailed, err != nil)
+			api.Before = kit.FailRequests(kit.IsVerb(testkit.LiveGet), tc.err)
+			_, err := r.Reconcile(t.Context(), kit.Request())
+			kit.ExpectEqual(t, tc.reason, "failed", tc.wantFailed, err != nil)
 			api.Before = nil
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.ExpectEqual(
+			kit.MustReconcile(t, r, "b")
+			kit.MustReconcile(t, r, "b")
+			kit.ExpectEqual(
 				t, tc.reason, "events, calls", []int{tc.wantEvents, tc.wantEvents},
 				[]int{len(recorder.Events("DeletionDeadlineExceeded")), exceeded},
 			)
@@ -245,16 +256,16 @@ func TestWithDeletionDeadline_LeftAndReturned(t *testing.T) {
 func TestWithForceOrphan(t *testing.T) {
 	const own, foreign = "example.org/own", "example.org/foreign"
 	withForceOrphan := func(uid string) func(b *v1alpha1.Bucket) {
-		return managedtest.WithAnnotation(reconciler.AnnotationKeyForceOrphan, uid)
+		return kit.WithAnnotation(reconciler.AnnotationKeyForceOrphan, uid)
 	}
 	cases := map[string]struct {
 		reason  string
-		bucket  []managedtest.BucketModifier
+		bucket  []kit.BucketModifier
 		options []managed.ReconcilerOption
 
 		// later changes the managed resource after four reconciles. A new process then reconciles
 		// it four times.
-		later managedtest.BucketModifier
+		later kit.BucketModifier
 
 		// noCollector stops the garbage collector.
 		noCollector bool
@@ -267,7 +278,7 @@ func TestWithForceOrphan(t *testing.T) {
 	}{
 		"Asked": {
 			reason:      "The managed resource should go, and the external resource stay.",
-			bucket:      []managedtest.BucketModifier{withForceOrphan("uid-1")},
+			bucket:      []kit.BucketModifier{withForceOrphan("uid-1")},
 			wantDeleted: true,
 		},
 		"NotAsked": {
@@ -279,7 +290,7 @@ func TestWithForceOrphan(t *testing.T) {
 		},
 		"OtherUID": {
 			reason:           "A request for another object should be ignored.",
-			bucket:           []managedtest.BucketModifier{withForceOrphan("uid-2")},
+			bucket:           []kit.BucketModifier{withForceOrphan("uid-2")},
 			wantFinalizers:   []string{managed.FinalizerName},
 			wantDeleteCalled: true,
 			wantReason:       reconciler.ReasonWaitingForExternalResource,
@@ -287,44 +298,52 @@ func TestWithForceOrphan(t *testing.T) {
 		},
 		"NotDelete": {
 			reason: "A managed resource that is not being deleted should be left alone.",
-			bucket: []managedtest.BucketModifier{
+			bucket: []kit.BucketModifier{
 				withForceOrphan("uid-1"), func(b *v1alpha1.Bucket) { b.SetDeletionTimestamp(nil) },
 			},
 			wantFinalizers: []string{managed.FinalizerName},
 		},
 		"Foreign": {
-			reason:         "Other controllers' finalizers should stay, and the external resource, too.",
-			bucket:         []managedtest.BucketModifier{withForceOrphan("uid-1"), managedtest.WithFinalizers(managed.FinalizerName, foreign)},
+			reason: "Other controllers' finalizers should stay, and the external resource, too.",
+			bucket: []kit.BucketModifier{
+				withForceOrphan("uid-1"), kit.WithFinalizers(managed.FinalizerName, foreign),
+			},
 			wantFinalizers: []string{foreign},
 			wantReason:     reconciler.ReasonForceOrphaned,
 		},
 		"Named": {
-			reason:      "Exactly the supplied finalizers should be removed.",
-			bucket:      []managedtest.BucketModifier{withForceOrphan("uid-1"), managedtest.WithFinalizers(managed.FinalizerName, foreign)},
+			reason: "Exactly the supplied finalizers should be removed.",
+			bucket: []kit.BucketModifier{
+				withForceOrphan("uid-1"), kit.WithFinalizers(managed.FinalizerName, foreign),
+			},
 			options:     []managed.ReconcilerOption{WithForceOrphan(managed.FinalizerName, foreign)},
 			wantDeleted: true,
 		},
 		"Paused": {
 			reason: "The condition of a paused managed resource should describe the annotation, too.",
-			bucket: []managedtest.BucketModifier{managedtest.WithPausedAnnotation}, wantFinalizers: []string{managed.FinalizerName},
+			bucket: []kit.BucketModifier{kit.WithPausedAnnotation}, wantFinalizers: []string{managed.FinalizerName},
 			wantReason:  reconciler.ReasonBlockedByPause,
 			wantMessage: "To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-1",
 		},
 		"UnknownOwnFinalizer": {
-			reason:         "With the provider's own finalizers, the external resource should stay, too.",
-			bucket:         []managedtest.BucketModifier{withForceOrphan("uid-1"), managedtest.WithFinalizers(own, foreign)},
-			options:        []managed.ReconcilerOption{WithForceOrphan(own), managed.WithFinalizer(resource.FinalizerFns{})},
+			reason: "With the provider's own finalizers, the external resource should stay, too.",
+			bucket: []kit.BucketModifier{withForceOrphan("uid-1"), kit.WithFinalizers(own, foreign)},
+			options: []managed.ReconcilerOption{
+				WithForceOrphan(own), managed.WithFinalizer(resource.FinalizerFns{}),
+			},
 			wantFinalizers: []string{foreign},
 			wantReason:     reconciler.ReasonForceOrphaned,
 		},
 		"WithReservation": {
 			reason: "A reservation should not keep the managed resource.",
-			bucket: []managedtest.BucketModifier{withForceOrphan("uid-1")}, wantDeleted: true,
+			bucket: []kit.BucketModifier{withForceOrphan("uid-1")}, wantDeleted: true,
 			options: []managed.ReconcilerOption{WithForceOrphan(), reservation.With("provider")},
 		},
 		"OwnFinalizerStays": {
-			reason:           "A deletion that continues, because our finalizer is not listed, should not seem to be orphaned.",
-			bucket:           []managedtest.BucketModifier{withForceOrphan("uid-1"), managedtest.WithFinalizers(managed.FinalizerName, foreign)},
+			reason: "A deletion that continues, because our finalizer is not listed, should not seem to be orphaned.",
+			bucket: []kit.BucketModifier{
+				withForceOrphan("uid-1"), kit.WithFinalizers(managed.FinalizerName, foreign),
+			},
 			options:          []managed.ReconcilerOption{WithForceOrphan(foreign), WithDeadline(time.Minute, nil)},
 			wantFinalizers:   []string{managed.FinalizerName},
 			wantDeleteCalled: true,
@@ -332,40 +351,42 @@ func TestWithForceOrphan(t *testing.T) {
 		},
 		"OwnFinalizerWouldStay": {
 			reason:         "The condition should not promise that nothing is deleted.",
-			bucket:         []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName, foreign)},
+			bucket:         []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName, foreign)},
 			options:        []managed.ReconcilerOption{WithForceOrphan(foreign)},
 			wantFinalizers: []string{managed.FinalizerName, foreign},
 			wantReason:     reconciler.ReasonWaitingForFinalizers,
 			wantMessage:    "that removes example.org/foreign, and the deletion continues.",
 		},
 		"PastDeadline": {
-			reason:         "A deadline that has passed should not hide the request.",
-			bucket:         []managedtest.BucketModifier{withForceOrphan("uid-1"), managedtest.WithFinalizers(managed.FinalizerName, foreign)},
+			reason: "A deadline that has passed should not hide the request.",
+			bucket: []kit.BucketModifier{
+				withForceOrphan("uid-1"), kit.WithFinalizers(managed.FinalizerName, foreign),
+			},
 			wantFinalizers: []string{foreign}, wantReason: reconciler.ReasonForceOrphaned,
 			options: []managed.ReconcilerOption{WithForceOrphan(), WithDeadline(time.Minute, nil)},
 		},
 		"Withdrawn": {
 			reason: "The external resource should stay if the annotation is removed after the finalizer.",
-			bucket: []managedtest.BucketModifier{withForceOrphan("uid-1"), managedtest.WithFinalizers(managed.FinalizerName, foreign)},
-			later:  managedtest.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan), wantFinalizers: []string{foreign},
+			bucket: []kit.BucketModifier{withForceOrphan("uid-1"), kit.WithFinalizers(managed.FinalizerName, foreign)},
+			later:  kit.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan), wantFinalizers: []string{foreign},
 			wantReason: reconciler.ReasonForceOrphaned,
 		},
 		"WithdrawnPastDeadline": {
 			reason: "A deadline that has passed should not undo the request.",
-			bucket: []managedtest.BucketModifier{withForceOrphan("uid-1"), managedtest.WithFinalizers(managed.FinalizerName, foreign)},
-			later:  managedtest.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan), wantFinalizers: []string{foreign},
+			bucket: []kit.BucketModifier{withForceOrphan("uid-1"), kit.WithFinalizers(managed.FinalizerName, foreign)},
+			later:  kit.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan), wantFinalizers: []string{foreign},
 			wantReason: reconciler.ReasonForceOrphaned,
 			options:    []managed.ReconcilerOption{WithForceOrphan(), WithDeadline(time.Minute, nil)},
 		},
 		"WithdrawnNoCollector": {
 			reason: "The external resource should stay while the garbage collector holds the managed resource.",
-			bucket: []managedtest.BucketModifier{withForceOrphan("uid-1")}, noCollector: true,
-			later:          managedtest.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan),
+			bucket: []kit.BucketModifier{withForceOrphan("uid-1")}, noCollector: true,
+			later:          kit.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan),
 			wantFinalizers: []string{metav1.FinalizerOrphanDependents}, wantReason: reconciler.ReasonForceOrphaned,
 		},
 		"WithdrawnBeforeRemoved": {
 			reason: "The deletion should continue if the annotation is removed before the finalizer.",
-			bucket: []managedtest.BucketModifier{func(b *v1alpha1.Bucket) {
+			bucket: []kit.BucketModifier{func(b *v1alpha1.Bucket) {
 				b.SetConditions(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "Announced.")...)
 			}},
 			wantFinalizers: []string{managed.FinalizerName}, wantDeleteCalled: true,
@@ -373,7 +394,7 @@ func TestWithForceOrphan(t *testing.T) {
 		},
 		"WithdrawnBeforeOthersRemoved": {
 			reason: "The deletion should continue without our finalizer if the annotation is removed before the listed ones.",
-			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(foreign), func(b *v1alpha1.Bucket) {
+			bucket: []kit.BucketModifier{kit.WithFinalizers(foreign), func(b *v1alpha1.Bucket) {
 				b.SetConditions(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "Announced.")...)
 			}},
 			options: []managed.ReconcilerOption{WithForceOrphan(foreign)}, wantFinalizers: []string{foreign},
@@ -381,14 +402,14 @@ func TestWithForceOrphan(t *testing.T) {
 		},
 		"NoOwnFinalizer": {
 			reason: "A managed resource that never had our finalizer should be deleted as upstream does.",
-			bucket: []managedtest.BucketModifier{managedtest.WithFinalizers(foreign)}, wantFinalizers: []string{foreign},
+			bucket: []kit.BucketModifier{kit.WithFinalizers(foreign)}, wantFinalizers: []string{foreign},
 			wantDeleteCalled: true, wantReason: reconciler.ReasonWaitingForExternalResource,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := managedtest.NewBucket(append([]managedtest.BucketModifier{
-				managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithDeletionTimestamp, managedtest.WithExternalName("id-1"),
+			b := kit.NewBucket(append([]kit.BucketModifier{
+				kit.WithFinalizers(managed.FinalizerName), kit.WithDeletionTimestamp, kit.WithExternalName("id-1"),
 			}, tc.bucket...)...)
 			api := testkit.NewAPI(b)
 			recorder := &testkit.Said{}
@@ -396,100 +417,102 @@ func TestWithForceOrphan(t *testing.T) {
 			if tc.options == nil {
 				tc.options = []managed.ReconcilerOption{WithForceOrphan()}
 			}
-			options := append([]managed.ReconcilerOption{managedtest.WithClient(managed.ExternalClientFns{
-				DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&deletes),
+			options := append([]managed.ReconcilerOption{kit.WithClient(managed.ExternalClientFns{
+				DeleteFn: kit.CountCalls[managed.ExternalDelete](&deletes),
 			}), managed.WithRecorder(recorder)}, tc.options...)
-			r := managedtest.NewBucketReconciler(api, options...)
+			r := kit.NewBucketReconciler(api, options...)
 			for range 4 {
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 				if !tc.noCollector {
-					managedtest.CollectGarbage(t, api)
+					kit.CollectGarbage(t, api)
 				}
 			}
 			if tc.later != nil {
-				managedtest.UpdateBucket(t, api, "b", tc.later)
-				r = managedtest.NewBucketReconciler(api, options...)
-				managedtest.TryReconcile(r, 4)
+				kit.UpdateBucket(t, api, "b", tc.later)
+				r = kit.NewBucketReconciler(api, options...)
+				kit.TryReconcile(r, 4)
 			}
-			managedtest.ExpectEqual(t, tc.reason, "Delete is called", tc.wantDeleteCalled, deletes > 0)
+			kit.ExpectEqual(t, tc.reason, "Delete is called", tc.wantDeleteCalled, deletes > 0)
 
 			got := &v1alpha1.Bucket{}
-			err := api.Server().Get(t.Context(), managedtest.Request().NamespacedName, got)
-			managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, kerrors.IsNotFound(err))
+			err := api.Server().Get(t.Context(), kit.Request().NamespacedName, got)
+			kit.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, kerrors.IsNotFound(err))
 			if tc.wantDeleted || tc.wantReason == reconciler.ReasonForceOrphaned {
-				managedtest.ExpectEqual(t, tc.reason, "events", 1, len(recorder.Events("ForceOrphaned")))
+				kit.ExpectEqual(t, tc.reason, "events", 1, len(recorder.Events("ForceOrphaned")))
 			}
 			if tc.wantDeleted {
 				return
 			}
-			managedtest.ExpectEqual(t, tc.reason, "finalizers", tc.wantFinalizers, got.GetFinalizers(), cmpopts.EquateEmpty())
-			managedtest.ExpectEqual(t, tc.reason, "reason", tc.wantReason, deletion.ConditionOf(got).Reason)
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(t, tc.reason, "finalizers", tc.wantFinalizers, got.GetFinalizers(), cmpopts.EquateEmpty())
+			kit.ExpectEqual(t, tc.reason, "reason", tc.wantReason, deletion.ConditionOf(got).Reason)
+			kit.ExpectEqual(
 				t, tc.reason, "has the message", true,
 				strings.Contains(deletion.ConditionOf(got).Message, tc.wantMessage),
 			)
 
 			api.Forget()
-			_, _ = r.Reconcile(t.Context(), managedtest.Request())
-			managedtest.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
+			_, _ = r.Reconcile(t.Context(), kit.Request())
+			kit.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 		})
 	}
 }
 
 func TestWithForceOrphan_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithExternalName("id-1")))
-		managedtest.DeleteBucket(t, api, "b")
+		api := testkit.NewAPI(kit.NewBucket(kit.WithFinalizers(managed.FinalizerName), kit.WithExternalName("id-1")))
+		kit.DeleteBucket(t, api, "b")
 		forbidden := kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no"))
-		api.Before = managedtest.FailRequests(managedtest.IsVerb(testkit.Delete), forbidden)
+		api.Before = kit.FailRequests(kit.IsVerb(testkit.Delete), forbidden)
 		recorder := &testkit.Said{}
 		deletes := 0
-		r := managedtest.NewBucketReconciler(
+		r := kit.NewBucketReconciler(
 			api, managed.WithRecorder(recorder), WithForceOrphan(), WithDeadline(time.Minute, nil),
-			managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.Returns(managed.ExternalObservation{ResourceExists: true}, nil),
-				DeleteFn:  managedtest.CountCalls[managed.ExternalDelete](&deletes),
+			kit.WithClient(managed.ExternalClientFns{
+				ObserveFn: kit.Returns(managed.ExternalObservation{ResourceExists: true}, nil),
+				DeleteFn:  kit.CountCalls[managed.ExternalDelete](&deletes),
 			}),
 		)
-		managedtest.MustReconcileTimes(t, r, 2)
+		kit.MustReconcileTimes(t, r, 2)
 		time.Sleep(time.Hour)
-		managedtest.MustReconcileTimes(t, r, 2)
-		managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
+		kit.MustReconcileTimes(t, r, 2)
+		kit.UpdateBucket(t, api, "b", kit.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
 
 		reason := "A refused request should keep the external resource, and be retried with backoff."
 		deletes = 0
-		_, err := r.Reconcile(t.Context(), managedtest.Request())
-		managedtest.ExpectEqual(t, reason, "deletes, refused", []any{0, true}, []any{deletes, err != nil})
-		got := deletion.ConditionOf(managedtest.GetBucket(t, api))
-		managedtest.ExpectEqual(t, reason, "reason", reconciler.ReasonForceOrphaned, got.Reason)
-		managedtest.ExpectEqual(
+		_, err := r.Reconcile(t.Context(), kit.Request())
+		kit.ExpectEqual(t, reason, "deletes, refused", []any{0, true}, []any{deletes, err != nil})
+		got := deletion.ConditionOf(kit.GetBucket(t, api))
+		kit.ExpectEqual(t, reason, "reason", reconciler.ReasonForceOrphaned, got.Reason)
+		kit.ExpectEqual(
 			t, reason, "message", true,
 			strings.HasPrefix(got.Message, "An operator asked to orphan it, but the API server refused to delete it"),
 		)
 		api.Forget()
-		managedtest.TryReconcile(r, 3)
-		managedtest.ExpectEqual(t, reason, "deletes, status writes", []int{0, 0}, []int{deletes, api.CountIf(managedtest.IsStatusWrite)})
+		kit.TryReconcile(r, 3)
+		kit.ExpectEqual(
+			t, reason, "deletes, status writes", []int{0, 0}, []int{deletes, api.CountIf(kit.IsStatusWrite)},
+		)
 
-		managedtest.UpdateBucket(t, api, "b", managedtest.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan))
-		managedtest.MustReconcileTimes(t, r, 2)
-		managedtest.ExpectEqual(t, "The deletion should continue without the request.", "deletes", 2, deletes)
+		kit.UpdateBucket(t, api, "b", kit.WithoutAnnotation(reconciler.AnnotationKeyForceOrphan))
+		kit.MustReconcileTimes(t, r, 2)
+		kit.ExpectEqual(t, "The deletion should continue without the request.", "deletes", 2, deletes)
 		reason = "Graft's own reports should not count as the provider's."
-		managedtest.ExpectEqual(t, reason, "events", 0, len(recorder.Events("StatusWrittenByProvider")))
-		b := managedtest.GetBucket(t, api)
-		managedtest.ExpectEqual(t, reason, "reason", reconciler.ReasonDeadlineExceeded, deletion.ConditionOf(b).Reason)
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(t, reason, "events", 0, len(recorder.Events("StatusWrittenByProvider")))
+		b := kit.GetBucket(t, api)
+		kit.ExpectEqual(t, reason, "reason", reconciler.ReasonDeadlineExceeded, deletion.ConditionOf(b).Reason)
+		kit.ExpectEqual(
 			t, reason, "message of Ready", deletion.ConditionOf(b).Message, b.GetCondition(xpv2.TypeReady).Message,
 		)
 
-		managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
-		managedtest.TryReconcile(r, 1)
+		kit.UpdateBucket(t, api, "b", kit.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
+		kit.TryReconcile(r, 1)
 		api.Before = nil
-		managedtest.TryReconcile(r, 1)
-		managedtest.CollectGarbage(t, api)
-		managedtest.ExpectEqual(
+		kit.TryReconcile(r, 1)
+		kit.CollectGarbage(t, api)
+		kit.ExpectEqual(
 			t, "A request that is permitted later should be granted.", "deletes, events, finalizers",
 			[]any{2, 1, 0},
-			[]any{deletes, len(recorder.Events("ForceOrphaned")), len(managedtest.GetBucket(t, api).GetFinalizers())},
+			[]any{deletes, len(recorder.Events("ForceOrphaned")), len(kit.GetBucket(t, api).GetFinalizers())},
 		)
 	})
 }
@@ -515,32 +538,32 @@ func TestWithForceOrphan_RefusedAndGranted(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewDeletedBucket(
-				managedtest.WithFinalizers(managed.FinalizerName, "example.org/foreign"),
-				managedtest.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"),
+			api := testkit.NewAPI(kit.NewDeletedBucket(
+				kit.WithFinalizers(managed.FinalizerName, "example.org/foreign"),
+				kit.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"),
 			))
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{}), WithForceOrphan())
+			r := kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{}), WithForceOrphan())
 			forbidden := kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no"))
-			api.Before = managedtest.FailRequests(managedtest.IsVerb(tc.verb), forbidden)
-			managedtest.TryReconcile(r, 2)
-			managedtest.CollectGarbage(t, api)
+			api.Before = kit.FailRequests(kit.IsVerb(tc.verb), forbidden)
+			kit.TryReconcile(r, 2)
+			kit.CollectGarbage(t, api)
 
 			api.Before = nil
 			if tc.lost {
-				api.After = managedtest.FailRequests(managedtest.IsVerb(testkit.Update), kerrors.NewTimeoutError("lost", 1))
+				api.After = kit.FailRequests(kit.IsVerb(testkit.Update), kerrors.NewTimeoutError("lost", 1))
 			}
-			managedtest.TryReconcile(r, 2)
-			managedtest.CollectGarbage(t, api)
-			got := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "finalizers", []string{"example.org/foreign"}, got.GetFinalizers())
-			managedtest.ExpectEqual(
+			kit.TryReconcile(r, 2)
+			kit.CollectGarbage(t, api)
+			got := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "finalizers", []string{"example.org/foreign"}, got.GetFinalizers())
+			kit.ExpectEqual(
 				t, tc.reason, "message", "An operator asked to orphan it, and finalizers were removed.",
 				deletion.ConditionOf(got).Message,
 			)
 
 			api.Forget()
-			managedtest.TryReconcile(r, 2)
-			managedtest.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
+			kit.TryReconcile(r, 2)
+			kit.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 		})
 	}
 }
@@ -548,7 +571,7 @@ func TestWithForceOrphan_RefusedAndGranted(t *testing.T) {
 func TestEscape_CannotReport(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		bucket []managedtest.BucketModifier
+		bucket []kit.BucketModifier
 		option managed.ReconcilerOption
 
 		wantDeletes int
@@ -563,7 +586,7 @@ func TestEscape_CannotReport(t *testing.T) {
 		},
 		"ForceOrphan": {
 			reason:    "A request to orphan that can't be reported should be granted after a while: a delete can't be undone.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")},
+			bucket:    []kit.BucketModifier{kit.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1")},
 			option:    WithForceOrphan(),
 			wantEvent: "ForceOrphaned",
 			wantGone:  true,
@@ -571,26 +594,28 @@ func TestEscape_CannotReport(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewDeletedBucket(append([]managedtest.BucketModifier{
-				managedtest.WithDeletionStatus(managedtest.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested)),
+			api := testkit.NewAPI(kit.NewDeletedBucket(append([]kit.BucketModifier{
+				kit.WithDeletionStatus(
+					kit.DeletionStatus(reconciler.ReasonDeletionRequested, deletion.MessageRequested),
+				),
 			}, tc.bucket...)...))
-			api.Before = managedtest.FailRequests(managedtest.IsStatusWrite, managedtest.ServerError())
+			api.Before = kit.FailRequests(kit.IsStatusWrite, kit.ServerError())
 			recorder := &testkit.Said{}
 			deletes := 0
-			r := managedtest.NewBucketReconciler(api, managedtest.WithClient(managed.ExternalClientFns{
-				DeleteFn: managedtest.CountCalls[managed.ExternalDelete](&deletes),
+			r := kit.NewBucketReconciler(api, kit.WithClient(managed.ExternalClientFns{
+				DeleteFn: kit.CountCalls[managed.ExternalDelete](&deletes),
 			}), managed.WithRecorder(recorder), tc.option)
-			managedtest.TryReconcile(r, 5)
-			managedtest.ExpectEqual(
+			kit.TryReconcile(r, 5)
+			kit.ExpectEqual(
 				t, "The report should be tried first.", "deletes, events", []int{0, 0},
 				[]int{deletes, len(recorder.Events(tc.wantEvent))},
 			)
-			managedtest.TryReconcile(r, 1)
-			managedtest.CollectGarbage(t, api)
-			err := api.Server().Get(t.Context(), managedtest.Request().NamespacedName, &v1alpha1.Bucket{})
-			managedtest.ExpectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
-			managedtest.ExpectEqual(t, tc.reason, "events", 1, len(recorder.Events(tc.wantEvent)))
-			managedtest.ExpectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
+			kit.TryReconcile(r, 1)
+			kit.CollectGarbage(t, api)
+			err := api.Server().Get(t.Context(), kit.Request().NamespacedName, &v1alpha1.Bucket{})
+			kit.ExpectEqual(t, tc.reason, "deletes", tc.wantDeletes, deletes)
+			kit.ExpectEqual(t, tc.reason, "events", 1, len(recorder.Events(tc.wantEvent)))
+			kit.ExpectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
 		})
 	}
 }
@@ -602,12 +627,14 @@ func TestEscape_WithoutDeletionStatus(t *testing.T) {
 		err := func() (p any) {
 			defer func() { p = recover() }()
 			managed.NewReconciler(
-				testkit.NewAPI().Manager(), resource.ManagedKind(testkit.BucketKind()), o, managed.WithoutDeletionStatus(),
+				testkit.NewAPI().Manager(), resource.ManagedKind(
+					testkit.BucketKind(),
+				), o, managed.WithoutDeletionStatus(),
 			)
 			return nil
 		}()
 		e, ok := err.(error)
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "We should refuse options that exclude each other.", option, true,
 			ok && strings.Contains(e.Error(), "leave one of them out"),
 		)

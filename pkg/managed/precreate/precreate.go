@@ -95,7 +95,9 @@ func (e *preCreate) Create(ctx context.Context, c *layer.Call) (layer.Creation, 
 		}, errors.Wrap(err, "cannot observe the external resource once more before it is created")
 	case o.State != seam.Done:
 		// No create begins any more, so the external resource was reported to exist.
-		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(c.Managed, "the provider stops")
+		return layer.Creation{Outcome: seam.Outcome{State: seam.Untried}}, seam.Conflict(
+			c.Managed, "the provider stops",
+		)
 	case !o.ResourceExists:
 		layer.Follow(c, seen, annotations, labels)
 		return e.External.Create(ctx, c)

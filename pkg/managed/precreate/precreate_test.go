@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -27,7 +27,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
-func resourceAppears(ext *managedtest.ExternalResource, _ resource.Managed) error {
+func resourceAppears(ext *kit.ExternalResource, _ resource.Managed) error {
 	ext.Exists = true
 	return nil
 }
@@ -44,7 +44,7 @@ func TestPreCreateObserve(t *testing.T) {
 		reason string
 		exists bool
 		// onSecondObserve: by default the external resource appears.
-		onSecondObserve func(ext *managedtest.ExternalResource, mg resource.Managed) error
+		onSecondObserve func(ext *kit.ExternalResource, mg resource.Managed) error
 		emptied         bool // by each Observe
 		adoption        bool
 		async           bool
@@ -54,7 +54,7 @@ func TestPreCreateObserve(t *testing.T) {
 	}{
 		"Absent": {
 			reason:          "An external resource that still does not exist should be created.",
-			onSecondObserve: func(*managedtest.ExternalResource, resource.Managed) error { return nil },
+			onSecondObserve: func(*kit.ExternalResource, resource.Managed) error { return nil },
 			want:            want{Observes: 2, Creates: 1, Name: "mine", Succeeded: true},
 		},
 		"Refuse": {
@@ -69,13 +69,13 @@ func TestPreCreateObserve(t *testing.T) {
 		},
 		"EarlierCreateArrives": {
 			reason: "An external resource that the managed resource's own interrupted create may have created should not be refused.",
-			bucket: managedtest.NewBucket(managedtest.WithExternalName("mine"), managedtest.WithInterruptedCreate(0)),
+			bucket: kit.NewBucket(kit.WithExternalName("mine"), kit.WithInterruptedCreate(0)),
 			opts:   []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
 			want:   want{Observes: 2, Name: "mine", Failed: true, Synced: "an earlier create may have created it"},
 		},
 		"RefuseUnnamed": {
 			reason: "An external resource that appeared should be left alone if the managed resource has no external name.",
-			bucket: managedtest.NewBucket(),
+			bucket: kit.NewBucket(),
 			want:   want{Observes: 2, Refused: "uid-1", Failed: true, Synced: "was not created"},
 		},
 		"RefuseWithoutPersistence": {
@@ -85,7 +85,7 @@ func TestPreCreateObserve(t *testing.T) {
 		},
 		"RefuseAsync": {
 			reason: "An asynchronous create that was refused should fail although the external resource exists.",
-			onSecondObserve: func(ext *managedtest.ExternalResource, mg resource.Managed) error {
+			onSecondObserve: func(ext *kit.ExternalResource, mg resource.Managed) error {
 				ext.Outdated = false
 				return resourceAppears(ext, mg)
 			},
@@ -94,7 +94,7 @@ func TestPreCreateObserve(t *testing.T) {
 		},
 		"RefuseEmptied": {
 			reason: "An external resource should be refused by the name that stays stored, which the Observe that finds it has emptied.",
-			onSecondObserve: func(ext *managedtest.ExternalResource, mg resource.Managed) error {
+			onSecondObserve: func(ext *kit.ExternalResource, mg resource.Managed) error {
 				meta.SetExternalName(mg, "")
 				return resourceAppears(ext, mg)
 			},
@@ -113,7 +113,7 @@ func TestPreCreateObserve(t *testing.T) {
 		},
 		"AdoptEmptied": {
 			reason: "The Observe that finds the external resource to adopt should not empty the stored name.",
-			onSecondObserve: func(ext *managedtest.ExternalResource, mg resource.Managed) error {
+			onSecondObserve: func(ext *kit.ExternalResource, mg resource.Managed) error {
 				meta.SetExternalName(mg, "")
 				return resourceAppears(ext, mg)
 			},
@@ -127,17 +127,17 @@ func TestPreCreateObserve(t *testing.T) {
 		},
 		"AdoptWithName": {
 			reason: "The external name that the second Observe learns should be stored.",
-			onSecondObserve: func(ext *managedtest.ExternalResource, mg resource.Managed) error {
+			onSecondObserve: func(ext *kit.ExternalResource, mg resource.Managed) error {
 				meta.SetExternalName(mg, "id-1")
 				return resourceAppears(ext, mg)
 			},
 			adoption: true,
-			bucket:   managedtest.NewBucket(),
+			bucket:   kit.NewBucket(),
 			want:     want{Observes: 2, Name: "id-1", Succeeded: true, Adopted: 1},
 		},
 		"ObserveFails": {
 			reason:          "The create should fail if the second Observe fails.",
-			onSecondObserve: func(*managedtest.ExternalResource, resource.Managed) error { return errors.New("boom") },
+			onSecondObserve: func(*kit.ExternalResource, resource.Managed) error { return errors.New("boom") },
 			want: want{
 				Observes: 2,
 				Name:     "mine",
@@ -155,14 +155,14 @@ func TestPreCreateObserve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if tc.bucket == nil {
-					tc.bucket = managedtest.NewBucket(managedtest.WithExternalName("mine"))
+					tc.bucket = kit.NewBucket(kit.WithExternalName("mine"))
 				}
 				if tc.onSecondObserve == nil {
 					tc.onSecondObserve = resourceAppears
 				}
 				api := testkit.NewAPI(tc.bucket)
 				recorder := &testkit.Said{}
-				ext := managedtest.ChangedBeforeSecondObserve(tc.onSecondObserve)
+				ext := kit.ChangedBeforeSecondObserve(tc.onSecondObserve)
 				ext.Exists = tc.exists
 				if changes := ext.BeforeCall; tc.emptied {
 					ext.BeforeCall = func(what string, mg resource.Managed) error {
@@ -175,29 +175,33 @@ func TestPreCreateObserve(t *testing.T) {
 					preCreate = Adopt()
 				}
 				if tc.async {
-					tc.opts = append(tc.opts, managed.WithAsync(managedtest.NewTracker(api)))
+					tc.opts = append(tc.opts, managed.WithAsync(kit.NewTracker(api)))
 				}
-				managedtest.MustReconcile(
+				kit.MustReconcile(
 					t,
-					managedtest.NewBucketReconciler(
-						api, append(tc.opts, managed.WithRecorder(recorder), preCreate, managedtest.WithClient(ext.Client()))...,
+					kit.NewBucketReconciler(
+						api, append(
+							tc.opts, managed.WithRecorder(recorder), preCreate, kit.WithClient(ext.Client()),
+						)...,
 					),
 					"b",
 				)
 				synctest.Wait()
-				b := managedtest.GetBucket(t, api)
+				b := kit.GetBucket(t, api)
 				got := want{
 					Observes: ext.Observes, Creates: ext.Count("create"), Updates: ext.Count("update"),
 					Name:    meta.GetExternalName(b),
 					Refused: b.GetAnnotations()[AnnotationKeyRefused], Region: b.Spec.ForProvider.Region,
 					Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(),
 					Failed:    !meta.GetExternalCreateFailed(b).IsZero(),
-					Adopted:   len(recorder.Events("AdoptedExternalResource")), Synced: b.GetCondition(xpv2.TypeSynced).Message,
+					Adopted: len(
+						recorder.Events("AdoptedExternalResource"),
+					), Synced: b.GetCondition(xpv2.TypeSynced).Message,
 				}
 				if tc.want.Synced != "" && strings.Contains(got.Synced, tc.want.Synced) {
 					got.Synced = tc.want.Synced
 				}
-				managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
+				kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
 			})
 		})
 	}
@@ -206,10 +210,10 @@ func TestPreCreateObserve(t *testing.T) {
 // TestCreateRefused reconciles a Bucket whose create was refused, with and without the option
 // that refuses creates.
 func TestCreateRefused(t *testing.T) {
-	withRefusal := managedtest.WithAnnotation(AnnotationKeyRefused, "id-1")
+	withRefusal := kit.WithAnnotation(AnnotationKeyRefused, "id-1")
 	cases := map[string]struct {
 		reason        string
-		bucket        []managedtest.BucketModifier
+		bucket        []kit.BucketModifier
 		opts          []managed.ReconcilerOption
 		absentAtFirst bool  // the external resource exists only from the second reconcile on
 		callErr       error // returned by Create if absentAtFirst is set, and by Observe otherwise
@@ -220,10 +224,10 @@ func TestCreateRefused(t *testing.T) {
 	}{
 		"Interrupted": {
 			reason: "The refusal should stay when the process ended between the refusal and the result of a repeated create.",
-			bucket: []managedtest.BucketModifier{
-				withRefusal, managedtest.WithAnnotation(
+			bucket: []kit.BucketModifier{
+				withRefusal, kit.WithAnnotation(
 					meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z",
-				), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
+				), kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
 			},
 			opts:        []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
 			wantSynced:  corev1.ConditionFalse,
@@ -231,27 +235,27 @@ func TestCreateRefused(t *testing.T) {
 		},
 		"Deleting": {
 			reason:      "The managed resource should be deleted without the external resource.",
-			bucket:      []managedtest.BucketModifier{withRefusal, managedtest.WithDeletionTimestamp},
+			bucket:      []kit.BucketModifier{withRefusal, kit.WithDeletionTimestamp},
 			wantDeleted: true,
 			wantSynced:  corev1.ConditionUnknown,
 		},
 		"Observed": {
 			reason:      "The external resource should be observed by a managed resource that may not change it.",
-			bucket:      []managedtest.BucketModifier{withRefusal, managedtest.WithPolicies(xpv2.ManagementActionObserve)},
+			bucket:      []kit.BucketModifier{withRefusal, kit.WithPolicies(xpv2.ManagementActionObserve)},
 			wantSynced:  corev1.ConditionTrue,
 			wantRefused: "id-1",
 		},
 		"ObservedAndDeleting": {
 			reason: "A managed resource that may not change the external resource should be deleted without it.",
-			bucket: []managedtest.BucketModifier{
-				withRefusal, managedtest.WithPolicies(xpv2.ManagementActionObserve), managedtest.WithDeletionTimestamp,
+			bucket: []kit.BucketModifier{
+				withRefusal, kit.WithPolicies(xpv2.ManagementActionObserve), kit.WithDeletionTimestamp,
 			},
 			wantDeleted: true,
 			wantSynced:  corev1.ConditionUnknown,
 		},
 		"Managed": {
 			reason:      "The external resource should not be updated.",
-			bucket:      []managedtest.BucketModifier{withRefusal},
+			bucket:      []kit.BucketModifier{withRefusal},
 			wantSynced:  corev1.ConditionFalse,
 			wantRefused: "id-1",
 		},
@@ -262,27 +266,27 @@ func TestCreateRefused(t *testing.T) {
 		},
 		"AdoptedAndDeleted": {
 			reason:     "The external resource should be deleted when the annotation is removed.",
-			bucket:     []managedtest.BucketModifier{managedtest.WithDeletionTimestamp},
+			bucket:     []kit.BucketModifier{kit.WithDeletionTimestamp},
 			wantCalls:  []string{"delete b"},
 			wantSynced: corev1.ConditionTrue,
 		},
 		"OfAnotherName": {
 			reason:      "The refusal of another external name should be ignored.",
-			bucket:      []managedtest.BucketModifier{managedtest.WithAnnotation(AnnotationKeyRefused, "id-2")},
+			bucket:      []kit.BucketModifier{kit.WithAnnotation(AnnotationKeyRefused, "id-2")},
 			wantCalls:   []string{"update b"},
 			wantSynced:  corev1.ConditionTrue,
 			wantRefused: "id-2",
 		},
 		"WentAway": {
 			reason:        "The external resource should be created when the refused one no longer exists.",
-			bucket:        []managedtest.BucketModifier{withRefusal},
+			bucket:        []kit.BucketModifier{withRefusal},
 			absentAtFirst: true,
 			wantCalls:     []string{"create b", "update b"},
 			wantSynced:    corev1.ConditionTrue,
 		},
 		"Unanswered": {
 			reason:        "The external resource should be managed that appears after a create without an answer, because that create may have created it.",
-			bucket:        []managedtest.BucketModifier{withRefusal},
+			bucket:        []kit.BucketModifier{withRefusal},
 			absentAtFirst: true,
 			callErr:       context.DeadlineExceeded,
 			wantCalls:     []string{"create b", "update b"},
@@ -290,7 +294,7 @@ func TestCreateRefused(t *testing.T) {
 		},
 		"UnansweredWithDeterministicName": {
 			reason:        "The external resource should be managed that appears after a create without an answer under a deterministic name.",
-			bucket:        []managedtest.BucketModifier{withRefusal},
+			bucket:        []kit.BucketModifier{withRefusal},
 			opts:          []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
 			absentAtFirst: true,
 			callErr:       context.DeadlineExceeded,
@@ -299,7 +303,7 @@ func TestCreateRefused(t *testing.T) {
 		},
 		"UnknownWithDeterministicName": {
 			reason:        "The external resource should be managed that appears after a create with an unknown outcome.",
-			bucket:        []managedtest.BucketModifier{withRefusal},
+			bucket:        []kit.BucketModifier{withRefusal},
 			opts:          []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
 			absentAtFirst: true,
 			callErr:       asyncstate.ErrOutcomeUnknown,
@@ -308,9 +312,9 @@ func TestCreateRefused(t *testing.T) {
 		},
 		"InterruptedAndDeleted": {
 			reason: "The managed resource should be kept when an interrupted create may have created the external resource that was refused before.",
-			bucket: []managedtest.BucketModifier{
-				withRefusal, managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
-				managedtest.WithDeletionTimestamp,
+			bucket: []kit.BucketModifier{
+				withRefusal, kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-03T03:04:05Z"),
+				kit.WithDeletionTimestamp,
 			},
 			opts:        []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
 			wantSynced:  corev1.ConditionFalse,
@@ -318,14 +322,14 @@ func TestCreateRefused(t *testing.T) {
 		},
 		"ObserveFails": {
 			reason:      "The managed resource should be kept when Observe returns an error.",
-			bucket:      []managedtest.BucketModifier{withRefusal, managedtest.WithDeletionTimestamp},
+			bucket:      []kit.BucketModifier{withRefusal, kit.WithDeletionTimestamp},
 			callErr:     errors.New("boom"),
 			wantSynced:  corev1.ConditionFalse,
 			wantRefused: "id-1",
 		},
 		"Flaky": {
 			reason:        "The refusal should stay after one Observe that does not find the external resource.",
-			bucket:        []managedtest.BucketModifier{withRefusal},
+			bucket:        []kit.BucketModifier{withRefusal},
 			absentAtFirst: true,
 			callErr:       errors.New("already exists"),
 			wantCalls:     []string{"create b"},
@@ -334,10 +338,10 @@ func TestCreateRefused(t *testing.T) {
 		},
 		"FlakyAfterEarlierCreate": {
 			reason: "The refusal should stay after one Observe that does not find the external resource, although an earlier create with that name succeeded.",
-			bucket: []managedtest.BucketModifier{
-				withRefusal, managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-03T03:04:05Z"),
+			bucket: []kit.BucketModifier{
+				withRefusal, kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z"),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z"),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-03T03:04:05Z"),
 			},
 			absentAtFirst: true,
 			callErr:       errors.New("already exists"),
@@ -349,28 +353,28 @@ func TestCreateRefused(t *testing.T) {
 	for name, tc := range cases {
 		for option, opts := range map[string][]managed.ReconcilerOption{
 			"PreCreateObserve": {Refuse()},
-			"Confirmation":     {Refuse(), confirm.With(3, managedtest.Interval)},
+			"Confirmation":     {Refuse(), confirm.With(3, kit.Interval)},
 		} {
 			t.Run(name+"/"+option, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(append(
-					tc.bucket, managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName),
+				api := testkit.NewAPI(kit.NewBucket(append(
+					tc.bucket, kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName),
 				)...))
-				ext := &managedtest.ExternalResource{Exists: !tc.absentAtFirst, Outdated: true}
+				ext := &kit.ExternalResource{Exists: !tc.absentAtFirst, Outdated: true}
 				ext.OnCall(map[bool]string{
 					true:  "create",
 					false: "observe",
 				}[tc.absentAtFirst], func(*v1alpha1.Bucket) error { return tc.callErr })
-				r := managedtest.NewBucketReconciler(api, append(append(tc.opts, managedtest.WithClient(ext.Client())), opts...)...)
-				managedtest.MustReconcile(t, r, "b")
+				r := kit.NewBucketReconciler(api, append(append(tc.opts, kit.WithClient(ext.Client())), opts...)...)
+				kit.MustReconcile(t, r, "b")
 				if tc.absentAtFirst {
 					ext.Exists = true
-					managedtest.MustReconcile(t, r, "b")
+					kit.MustReconcile(t, r, "b")
 				}
-				b := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, ext.Calls)
-				managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, b.GetName() == "")
-				managedtest.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Status)
-				managedtest.ExpectEqual(t, tc.reason, "refused", tc.wantRefused, b.GetAnnotations()[AnnotationKeyRefused])
+				b := kit.GetBucket(t, api)
+				kit.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, ext.Calls)
+				kit.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, b.GetName() == "")
+				kit.ExpectEqual(t, tc.reason, "Synced", tc.wantSynced, b.GetCondition(xpv2.TypeSynced).Status)
+				kit.ExpectEqual(t, tc.reason, "refused", tc.wantRefused, b.GetAnnotations()[AnnotationKeyRefused])
 			})
 		}
 	}
@@ -378,38 +382,46 @@ func TestCreateRefused(t *testing.T) {
 
 func TestCreateRefused_AnnotationCannotBeStored(t *testing.T) {
 	// The annotation is empty after an earlier refused external resource was deleted.
-	api := testkit.NewAPI(managedtest.NewBucket(
-		managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(AnnotationKeyRefused, ""),
+	api := testkit.NewAPI(kit.NewBucket(
+		kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName), kit.WithAnnotation(
+			AnnotationKeyRefused, "",
+		),
 	))
-	ext := &managedtest.ExternalResource{Outdated: true}
+	ext := &kit.ExternalResource{Outdated: true}
 	ext.OnCall("observe", func(*v1alpha1.Bucket) error {
 		ext.Exists = ext.Observes > 1
 		return nil
 	})
-	api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
+	api.Before = kit.FailRequests(func(r testkit.Request) bool {
 		return strings.Contains(r.Body, AnnotationKeyRefused+`":"id`) ||
-			managedtest.IsWrite(r) && r.Object.GetAnnotations()[AnnotationKeyRefused] != ""
+			kit.IsWrite(r) && r.Object.GetAnnotations()[AnnotationKeyRefused] != ""
 	}, kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no such annotation")))
-	r := managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client()), Refuse(), managed.WithDeterministicExternalName(true))
-	managedtest.TryReconcile(r, 3)
-	managedtest.ExpectEqual(t, "The refusal should stay although a webhook refuses its annotation.", "calls", 0, len(ext.Calls))
-	managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("id-2"))
-	managedtest.TryReconcile(r, 1)
-	managedtest.ExpectEqual(t, "The refusal of another external name should be ignored.", "calls", []string{"update b"}, ext.Calls)
-	managedtest.UpdateBucket(t, api, "b", managedtest.WithExternalName("id-1"))
-	managedtest.DeleteBucket(t, api, "b")
-	managedtest.TryReconcile(r, 1)
-	managedtest.ExpectEqual(t, "The managed resource should be deleted without the external resource.", "calls", 1, len(ext.Calls))
-	managedtest.ExpectEqual(
+	r := kit.NewBucketReconciler(
+		api, kit.WithClient(ext.Client()), Refuse(), managed.WithDeterministicExternalName(true),
+	)
+	kit.TryReconcile(r, 3)
+	kit.ExpectEqual(t, "The refusal should stay although a webhook refuses its annotation.", "calls", 0, len(ext.Calls))
+	kit.UpdateBucket(t, api, "b", kit.WithExternalName("id-2"))
+	kit.TryReconcile(r, 1)
+	kit.ExpectEqual(
+		t, "The refusal of another external name should be ignored.", "calls", []string{"update b"}, ext.Calls,
+	)
+	kit.UpdateBucket(t, api, "b", kit.WithExternalName("id-1"))
+	kit.DeleteBucket(t, api, "b")
+	kit.TryReconcile(r, 1)
+	kit.ExpectEqual(
+		t, "The managed resource should be deleted without the external resource.", "calls", 1, len(ext.Calls),
+	)
+	kit.ExpectEqual(
 		t, "The managed resource should be deleted without the external resource.", "name", "",
-		managedtest.GetBucket(t, api).GetName(),
+		kit.GetBucket(t, api).GetName(),
 	)
 }
 
 func TestCreateRefused_AnnotationCannotBeStoredAndUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName)))
-		ext := &managedtest.ExternalResource{}
+		api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName)))
+		ext := &kit.ExternalResource{}
 		ext.BeforeCall = func(call string, _ resource.Managed) error {
 			switch call {
 			case "observe":
@@ -419,20 +431,20 @@ func TestCreateRefused_AnnotationCannotBeStoredAndUnanswered(t *testing.T) {
 			}
 			return nil
 		}
-		api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
+		api.Before = kit.FailRequests(func(r testkit.Request) bool {
 			return strings.Contains(r.Body, AnnotationKeyRefused+`":"id`) ||
-				managedtest.IsWrite(r) && r.Object.GetAnnotations()[AnnotationKeyRefused] != ""
+				kit.IsWrite(r) && r.Object.GetAnnotations()[AnnotationKeyRefused] != ""
 		}, kerrors.NewForbidden(schema.GroupResource{}, "b", errors.New("no such annotation")))
-		r := managedtest.NewBucketReconciler(
-			api, managedtest.WithClient(ext.Client()), Refuse(), managed.WithDeterministicExternalName(true),
+		r := kit.NewBucketReconciler(
+			api, kit.WithClient(ext.Client()), Refuse(), managed.WithDeterministicExternalName(true),
 		)
 		for range 4 {
-			managedtest.TryReconcile(r, 1)
+			kit.TryReconcile(r, 1)
 			time.Sleep(time.Second)
 		}
-		managedtest.DeleteBucket(t, api, "b")
-		managedtest.TryReconcile(r, 1)
-		managedtest.ExpectEqual(
+		kit.DeleteBucket(t, api, "b")
+		kit.TryReconcile(r, 1)
+		kit.ExpectEqual(
 			t, "The external resource should be deleted that a create without an answer may have created.", "deletes",
 			1, ext.Count("delete"),
 		)
@@ -442,19 +454,21 @@ func TestCreateRefused_AnnotationCannotBeStoredAndUnanswered(t *testing.T) {
 // TestPreCreateObserve_ProviderWrites has a provider that writes or reads its managed resource with
 // a client of its own in Observe.
 func TestPreCreateObserve_ProviderWrites(t *testing.T) {
-	changeOfOtherWriter := []managedtest.BucketModifier{managedtest.WithAnnotation("example.org/added", "v"), managedtest.WithFinalizers(managed.FinalizerName, "other/f")}
+	changeOfOtherWriter := []kit.BucketModifier{
+		kit.WithAnnotation("example.org/added", "v"), kit.WithFinalizers(managed.FinalizerName, "other/f"),
+	}
 	var stale *v1alpha1.Bucket
 	cases := map[string]struct {
 		reason              string
 		async               bool
-		onObserve           func(api *testkit.API, ext *managedtest.ExternalResource, b *v1alpha1.Bucket) error
+		onObserve           func(api *testkit.API, ext *kit.ExternalResource, b *v1alpha1.Bucket) error
 		wantAnnotation      string
 		wantFinalizers      []string
 		wantOtherWriterKept bool // the label and the annotation of another writer
 	}{
 		"WritesStatus": {
 			reason: "The create should not be prevented by a provider that updates the status in each Observe.",
-			onObserve: func(api *testkit.API, ext *managedtest.ExternalResource, b *v1alpha1.Bucket) error {
+			onObserve: func(api *testkit.API, ext *kit.ExternalResource, b *v1alpha1.Bucket) error {
 				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.Observes)}
 				return api.Server().Status().Update(t.Context(), b)
 			},
@@ -463,7 +477,7 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 		"WritesStatusAsync": {
 			reason: "An asynchronous create should not be prevented by a provider that updates the status in each Observe.",
 			async:  true,
-			onObserve: func(api *testkit.API, ext *managedtest.ExternalResource, b *v1alpha1.Bucket) error {
+			onObserve: func(api *testkit.API, ext *kit.ExternalResource, b *v1alpha1.Bucket) error {
 				b.Status.AtProvider.Facts = map[string]string{"n": fmt.Sprint(ext.Observes)}
 				return api.Server().Status().Update(t.Context(), b)
 			},
@@ -472,7 +486,7 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 		"ReadsStaleAsync": {
 			reason: "An asynchronous create should not be prevented by a provider that reads the managed resource from a cache without the announcement.",
 			async:  true,
-			onObserve: func(_ *testkit.API, ext *managedtest.ExternalResource, b *v1alpha1.Bucket) error {
+			onObserve: func(_ *testkit.API, ext *kit.ExternalResource, b *v1alpha1.Bucket) error {
 				if ext.Observes == 1 {
 					stale = b.DeepCopy()
 				}
@@ -483,19 +497,19 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 		},
 		"WritesAnnotation": {
 			reason: "The create should not be prevented by a provider that updates an annotation in each Observe.",
-			onObserve: func(api *testkit.API, ext *managedtest.ExternalResource, b *v1alpha1.Bucket) error {
-				managedtest.WithAnnotation("example.org/added", fmt.Sprint(ext.Observes))(b)
+			onObserve: func(api *testkit.API, ext *kit.ExternalResource, b *v1alpha1.Bucket) error {
+				kit.WithAnnotation("example.org/added", fmt.Sprint(ext.Observes))(b)
 				return api.Server().Update(t.Context(), b)
 			},
 			wantAnnotation: "5", wantFinalizers: []string{managed.FinalizerName},
 		},
 		"WritesAnnotationInPatch": {
 			reason: "The create should not be prevented by a provider that patches an annotation in each Observe, and the changes of another writer should be kept.",
-			onObserve: func(api *testkit.API, ext *managedtest.ExternalResource, b *v1alpha1.Bucket) error {
+			onObserve: func(api *testkit.API, ext *kit.ExternalResource, b *v1alpha1.Bucket) error {
 				if ext.Observes == 2 {
-					managedtest.UpdateBucket(
+					kit.UpdateBucket(
 						t, api, "b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"team": "blue"}) },
-						managedtest.WithAnnotation("theirs", "v"),
+						kit.WithAnnotation("theirs", "v"),
 					)
 				}
 				return api.Server().Patch(
@@ -510,11 +524,11 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 		},
 		"ReadsAgain": {
 			reason: "The changes of another writer should be kept when the provider reads the managed resource again.",
-			onObserve: func(api *testkit.API, ext *managedtest.ExternalResource, b *v1alpha1.Bucket) error {
+			onObserve: func(api *testkit.API, ext *kit.ExternalResource, b *v1alpha1.Bucket) error {
 				if ext.Observes == 2 {
-					managedtest.UpdateBucket(t, api, "b", changeOfOtherWriter...)
+					kit.UpdateBucket(t, api, "b", changeOfOtherWriter...)
 				}
-				return api.Server().Get(t.Context(), managedtest.Request().NamespacedName, b)
+				return api.Server().Get(t.Context(), kit.Request().NamespacedName, b)
 			},
 			wantAnnotation: "v", wantFinalizers: []string{managed.FinalizerName, "other/f"},
 		},
@@ -522,32 +536,32 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1")))
-				ext := &managedtest.ExternalResource{}
+				api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1")))
+				ext := &kit.ExternalResource{}
 				ext.OnCall("observe", func(b *v1alpha1.Bucket) error { return tc.onObserve(api, ext, b) })
-				opts := []managed.ReconcilerOption{Refuse(), managedtest.WithClient(ext.Client())}
+				opts := []managed.ReconcilerOption{Refuse(), kit.WithClient(ext.Client())}
 				if tc.async {
-					opts = append(opts, managed.WithAsync(managedtest.NewTracker(api)))
+					opts = append(opts, managed.WithAsync(kit.NewTracker(api)))
 				}
-				r := managedtest.NewBucketReconciler(api, opts...)
-				managedtest.TryReconcile(r, 2)
+				r := kit.NewBucketReconciler(api, opts...)
+				kit.TryReconcile(r, 2)
 				synctest.Wait() // for an asynchronous create
 				if ext.Count("create") == 0 {
 					time.Sleep(time.Second) // creates start at least a second apart
 				}
-				managedtest.TryReconcile(r, 2)
+				kit.TryReconcile(r, 2)
 				synctest.Wait()
-				b := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(
+				b := kit.GetBucket(t, api)
+				kit.ExpectEqual(
 					t, tc.reason, "has another writer's label", tc.wantOtherWriterKept, b.GetLabels()["team"] != "",
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, tc.reason, "has another writer's annotation", tc.wantOtherWriterKept,
 					b.GetAnnotations()["theirs"] != "",
 				)
-				managedtest.ExpectEqual(t, tc.reason, "creates", 1, ext.Count("create"))
-				managedtest.ExpectEqual(t, tc.reason, "annotation", tc.wantAnnotation, b.GetAnnotations()["example.org/added"])
-				managedtest.ExpectEqual(t, tc.reason, "finalizers", tc.wantFinalizers, b.GetFinalizers())
+				kit.ExpectEqual(t, tc.reason, "creates", 1, ext.Count("create"))
+				kit.ExpectEqual(t, tc.reason, "annotation", tc.wantAnnotation, b.GetAnnotations()["example.org/added"])
+				kit.ExpectEqual(t, tc.reason, "finalizers", tc.wantFinalizers, b.GetFinalizers())
 			})
 		})
 	}
@@ -555,33 +569,33 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 
 func TestCreateRefused_AsyncCreate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(
-			managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName),
-			managedtest.WithAnnotation(AnnotationKeyRefused, "id-1"),
+		api := testkit.NewAPI(kit.NewBucket(
+			kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName),
+			kit.WithAnnotation(AnnotationKeyRefused, "id-1"),
 		))
-		ext := &managedtest.ExternalResource{}
+		ext := &kit.ExternalResource{}
 		ext.OnCall("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-		r := managedtest.NewBucketReconciler(api, managed.WithAsync(managedtest.NewTracker(api)), managedtest.WithClient(ext.Client()))
-		managedtest.MustReconcile(t, r, "b")
-		managedtest.ExpectEqual(
+		r := kit.NewBucketReconciler(api, managed.WithAsync(kit.NewTracker(api)), kit.WithClient(ext.Client()))
+		kit.MustReconcile(t, r, "b")
+		kit.ExpectEqual(
 			t, "The refusal should stay while the create may still fail.", "refused", "id-1",
-			managedtest.GetBucket(t, api).GetAnnotations()[AnnotationKeyRefused],
+			kit.GetBucket(t, api).GetAnnotations()[AnnotationKeyRefused],
 		)
-		managedtest.DeleteBucket(t, api, "b")
+		kit.DeleteBucket(t, api, "b")
 		for range 5 {
-			managedtest.MustReconcile(t, r, "b")
+			kit.MustReconcile(t, r, "b")
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "The managed resource should be deleted with the external resource that its create made.", "name", "",
-			managedtest.GetBucket(t, api).GetName(),
+			kit.GetBucket(t, api).GetName(),
 		)
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "The managed resource should be deleted with the external resource that its create made.", "calls",
 			[]string{"create b", "delete b"}, ext.Calls,
 		)
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "The managed resource should be deleted with the external resource that its create made.",
 			"external resource exists", false, ext.Exists,
 		)
@@ -605,13 +619,13 @@ func TestCreateRefused_EarlierCreateSucceeded(t *testing.T) {
 		"Resolver": {
 			reason: "The external resource of another owner should not be updated with a create resolver, either.",
 			opts: func(*testkit.API) []managed.ReconcilerOption {
-				return []managed.ReconcilerOption{resolve.With(&managedtest.FakeFinder{Finding: asyncstate.Absent()})}
+				return []managed.ReconcilerOption{resolve.With(&kit.FakeFinder{Finding: asyncstate.Absent()})}
 			},
 		},
 		"ResolverDeletes": {
 			reason: "The external resource of another owner should not be deleted with a create resolver, either.",
 			opts: func(*testkit.API) []managed.ReconcilerOption {
-				return []managed.ReconcilerOption{resolve.With(&managedtest.FakeFinder{Finding: asyncstate.Absent()})}
+				return []managed.ReconcilerOption{resolve.With(&kit.FakeFinder{Finding: asyncstate.Absent()})}
 			},
 			deletes:     true,
 			wantDeleted: true,
@@ -620,7 +634,7 @@ func TestCreateRefused_EarlierCreateSucceeded(t *testing.T) {
 			reason: "The external resource of another owner should not be updated asynchronously.",
 			opts: func(api *testkit.API) []managed.ReconcilerOption {
 				return []managed.ReconcilerOption{
-					resolve.With(&managedtest.FakeFinder{Finding: asyncstate.Absent()}), managed.WithAsync(managedtest.NewTracker(api)),
+					resolve.With(&kit.FakeFinder{Finding: asyncstate.Absent()}), managed.WithAsync(kit.NewTracker(api)),
 				}
 			},
 		},
@@ -629,26 +643,26 @@ func TestCreateRefused_EarlierCreateSucceeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(48 * 365 * 24 * time.Hour) // after the earlier create
-				api := testkit.NewAPI(managedtest.NewBucket(
-					managedtest.WithExternalName("mine"), managedtest.WithFinalizers(managed.FinalizerName),
-					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, earlier),
-					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, earlier),
+				api := testkit.NewAPI(kit.NewBucket(
+					kit.WithExternalName("mine"), kit.WithFinalizers(managed.FinalizerName),
+					kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, earlier),
+					kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, earlier),
 				))
-				ext := managedtest.ChangedBeforeSecondObserve(resourceAppears)
-				r := managedtest.NewBucketReconciler(
-					api, append(tc.opts(api), Refuse(), managedtest.WithClient(ext.Client()))...,
+				ext := kit.ChangedBeforeSecondObserve(resourceAppears)
+				r := kit.NewBucketReconciler(
+					api, append(tc.opts(api), Refuse(), kit.WithClient(ext.Client()))...,
 				)
-				managedtest.TryReconcile(r, 1)
+				kit.TryReconcile(r, 1)
 				if tc.deletes {
-					managedtest.DeleteBucket(t, api, "b")
+					kit.DeleteBucket(t, api, "b")
 				}
 				for range 5 {
-					managedtest.TryReconcile(r, 1)
+					kit.TryReconcile(r, 1)
 					time.Sleep(time.Second)
 					synctest.Wait()
 				}
-				managedtest.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
-				managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, managedtest.GetBucket(t, api).GetName() == "")
+				kit.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
+				kit.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, kit.GetBucket(t, api).GetName() == "")
 			})
 		})
 	}
@@ -661,23 +675,24 @@ func TestPreCreateObserve_ShutdownBegins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api, recorder := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("mine"))), &testkit.Said{}
-				tracker := managedtest.NewTracker(api)
+				api, recorder := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("mine"))), &testkit.Said{}
+				tracker := kit.NewTracker(api)
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = tracker.Start(ctx) }()
-				ext := managedtest.ChangedBeforeSecondObserve(func(*managedtest.ExternalResource, resource.Managed) error {
+				ext := kit.ChangedBeforeSecondObserve(func(*kit.ExternalResource, resource.Managed) error {
 					stop()
 					synctest.Wait()
 					return nil
 				})
-				managedtest.MustReconcile(t, managedtest.NewBucketReconciler(
-					api, preCreate, managed.WithRecorder(recorder), managed.WithAsync(tracker), managedtest.WithClient(ext.Client()),
+				kit.MustReconcile(t, kit.NewBucketReconciler(
+					api, preCreate, managed.WithRecorder(recorder), managed.WithAsync(tracker),
+					kit.WithClient(ext.Client()),
 				), "b")
-				b := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(t, reason, "calls", 0, len(ext.Calls))
-				managedtest.ExpectEqual(t, reason, "refused", "", b.GetAnnotations()[AnnotationKeyRefused])
-				managedtest.ExpectEqual(t, reason, "succeeded", true, meta.GetExternalCreateSucceeded(b).IsZero())
-				managedtest.ExpectEqual(t, reason, "events", 0, len(recorder.Events("AdoptedExternalResource")))
+				b := kit.GetBucket(t, api)
+				kit.ExpectEqual(t, reason, "calls", 0, len(ext.Calls))
+				kit.ExpectEqual(t, reason, "refused", "", b.GetAnnotations()[AnnotationKeyRefused])
+				kit.ExpectEqual(t, reason, "succeeded", true, meta.GetExternalCreateSucceeded(b).IsZero())
+				kit.ExpectEqual(t, reason, "events", 0, len(recorder.Events("AdoptedExternalResource")))
 			})
 		})
 	}

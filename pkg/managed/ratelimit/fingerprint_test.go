@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
 
@@ -63,7 +63,7 @@ func TestNewProviderConfigs(t *testing.T) {
 			if tc.want != "" {
 				want["ProviderConfig"] = tc.want
 			}
-			managedtest.ExpectEqual(t, tc.reason, "kinds", want, got)
+			kit.ExpectEqual(t, tc.reason, "kinds", want, got)
 		})
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
@@ -35,29 +35,29 @@ func TestNoPolls(t *testing.T) {
 	terminal := func(call string) map[string]error {
 		return map[string]error{call: Terminal(errors.New("no"))}
 	}
-	pending := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-01T00:00:00Z")
+	pending := kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-01T00:00:00Z")
 	cases := map[string]struct {
-		client managedtest.CountingClient
-		bucket managedtest.BucketModifier
+		client kit.CountingClient
+		bucket kit.BucketModifier
 	}{
-		"Connect":          {client: managedtest.CountingClient{Errs: terminal("connect")}},
-		"Observe":          {client: managedtest.CountingClient{Errs: terminal("observe")}},
-		"Create":           {client: managedtest.CountingClient{Absent: true, Errs: terminal("create")}},
-		"Update":           {client: managedtest.CountingClient{Outdated: true, Errs: terminal("update")}},
-		"Delete":           {client: managedtest.CountingClient{Errs: terminal("delete")}, bucket: managedtest.WithDeletionTimestamp},
+		"Connect":          {client: kit.CountingClient{Errs: terminal("connect")}},
+		"Observe":          {client: kit.CountingClient{Errs: terminal("observe")}},
+		"Create":           {client: kit.CountingClient{Absent: true, Errs: terminal("create")}},
+		"Update":           {client: kit.CountingClient{Outdated: true, Errs: terminal("update")}},
+		"Delete":           {client: kit.CountingClient{Errs: terminal("delete")}, bucket: kit.WithDeletionTimestamp},
 		"IncompleteCreate": {bucket: pending},
 	}
 	for name, tc := range cases {
 		for _, poll := range []time.Duration{0, -time.Second} {
 			t.Run(fmt.Sprint(name, poll), func(t *testing.T) {
-				mods := []managedtest.BucketModifier{managedtest.WithFinalizers(managed.FinalizerName)}
+				mods := []kit.BucketModifier{kit.WithFinalizers(managed.FinalizerName)}
 				if tc.bucket != nil {
 					mods = append(mods, tc.bucket)
 				}
-				api := testkit.NewAPI(managedtest.NewBucket(mods...))
-				r := managedtest.NewBucketReconciler(api, tc.client.Connect(), managed.WithPollInterval(poll))
+				api := testkit.NewAPI(kit.NewBucket(mods...))
+				r := kit.NewBucketReconciler(api, tc.client.Connect(), managed.WithPollInterval(poll))
 				for range 3 {
-					if got := managedtest.ReconcileOnce(t, r, "b").RequeueAfter; got > 0 && got < time.Second {
+					if got := kit.ReconcileOnce(t, r, "b").RequeueAfter; got > 0 && got < time.Second {
 						t.Errorf("It should wait for a while, got %s", got)
 					}
 				}
@@ -67,7 +67,7 @@ func TestNoPolls(t *testing.T) {
 }
 
 func TestWithRateLimits(t *testing.T) {
-	withReconcileRequest := managedtest.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, "now")
+	withReconcileRequest := kit.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, "now")
 	withPausedCondition := func(b *v1alpha1.Bucket) { b.SetConditions(xpv2.ReconcilePaused()) }
 
 	// Managed resources have no last handled request before runtime v2.3.
@@ -75,61 +75,61 @@ func TestWithRateLimits(t *testing.T) {
 
 	cases := map[string]struct {
 		reason      string
-		bucket      []managedtest.BucketModifier
+		bucket      []kit.BucketModifier
 		policiesOff bool
 		wantStart   bool
 	}{
 		"Poll": {
 			reason: "A poll should leave the last tokens alone.",
-			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus},
+			bucket: []kit.BucketModifier{kit.WithReconciledStatus},
 		},
 		"New": {reason: "A new managed resource should come first.", wantStart: true},
 		"Changed": {
 			reason:    "A changed spec should come first.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithGeneration(2)},
+			bucket:    []kit.BucketModifier{kit.WithReconciledStatus, kit.WithGeneration(2)},
 			wantStart: true,
 		},
 		"Deleted": {
 			reason:    "A deletion should come first.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp},
+			bucket:    []kit.BucketModifier{kit.WithReconciledStatus, kit.WithDeletionTimestamp},
 			wantStart: true,
 		},
 		"Requested": {
 			reason:    "A requested reconcile should come first.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, withReconcileRequest},
+			bucket:    []kit.BucketModifier{kit.WithReconciledStatus, withReconcileRequest},
 			wantStart: handles,
 		},
 		"Unpaused": {
 			reason:    "A managed resource that is no longer paused should come first.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, withPausedCondition},
+			bucket:    []kit.BucketModifier{kit.WithReconciledStatus, withPausedCondition},
 			wantStart: true,
 		},
 		"OtherAccount": {
 			reason:    "Another provider config should have a bucket of its own.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithProviderConfig("other")},
+			bucket:    []kit.BucketModifier{kit.WithReconciledStatus, kit.WithProviderConfig("other")},
 			wantStart: true,
 		},
 		"Paused": {
 			reason:    "A paused managed resource should need no token.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithPausedAnnotation},
+			bucket:    []kit.BucketModifier{kit.WithReconciledStatus, kit.WithPausedAnnotation},
 			wantStart: true,
 		},
 		"PausedByPolicies": {
 			reason:    "A managed resource that is paused by its management policies should need no token.",
-			bucket:    []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithPolicies()},
+			bucket:    []kit.BucketModifier{kit.WithReconciledStatus, kit.WithPolicies()},
 			wantStart: true,
 		},
 		"PoliciesAreOff": {
 			reason:      "A managed resource without management policies should need a token if they are off.",
-			bucket:      []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithPolicies()},
+			bucket:      []kit.BucketModifier{kit.WithReconciledStatus, kit.WithPolicies()},
 			policiesOff: true,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(tc.bucket...))
-				ext := &managedtest.CountingClient{}
+				api := testkit.NewAPI(kit.NewBucket(tc.bucket...))
+				ext := &kit.CountingClient{}
 				limits := New(1, 5)
 				o := []managed.ReconcilerOption{
 					managed.WithInitializers(), ext.Connect(), With(limits), managed.WithPollInterval(time.Nanosecond),
@@ -144,22 +144,22 @@ func TestWithRateLimits(t *testing.T) {
 					limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now(),
 				).Charge(4, time.Now())
 
-				res := managedtest.ReconcileOnce(t, r, "b")
+				res := kit.ReconcileOnce(t, r, "b")
 				if started := api.Writes() > 0 || len(ext.Calls) > 0; started != tc.wantStart {
 					t.Errorf("%s\nstarted: %v, calls %v, requests %v", tc.reason, started, ext.Calls, api.Requests())
 				}
 				if tc.wantStart {
 					return
 				}
-				managedtest.ExpectEqual(t, "A reconcile without a token should only read.", "reads", 1, api.Count(testkit.Get))
-				managedtest.ExpectEqual(t, "A reconcile without a token should only read.", "writes", 0, api.Writes())
-				managedtest.ExpectEqual(t, tc.reason, "result", time.Second, res.RequeueAfter)
+				kit.ExpectEqual(t, "A reconcile without a token should only read.", "reads", 1, api.Count(testkit.Get))
+				kit.ExpectEqual(t, "A reconcile without a token should only read.", "writes", 0, api.Writes())
+				kit.ExpectEqual(t, tc.reason, "result", time.Second, res.RequeueAfter)
 				if res.Priority == nil || *res.Priority >= 0 {
 					t.Errorf("A poll that waits should have a low priority: got %v", res.Priority)
 				}
 				time.Sleep(res.RequeueAfter)
-				managedtest.ReconcileOnce(t, r, "b")
-				managedtest.ExpectEqual(
+				kit.ReconcileOnce(t, r, "b")
+				kit.ExpectEqual(
 					t, "A reconcile should start when its token is due.", "observations", 1, ext.Count("observe"),
 				)
 			})
@@ -169,7 +169,7 @@ func TestWithRateLimits(t *testing.T) {
 
 func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
 	bucket := func(p ...xpv2.ManagementAction) resource.Managed {
-		return managedtest.NewBucket(managedtest.WithPolicies(p...))
+		return kit.NewBucket(kit.WithPolicies(p...))
 	}
 	database := func(d xpv2.DeletionPolicy, p ...xpv2.ManagementAction) resource.Managed {
 		o := v1alpha1.NewDatabase("b")
@@ -209,7 +209,7 @@ func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
 				if tc.managed.GetNamespace() == "" {
 					kind = testkit.DatabaseKind()
 				}
-				managedtest.Must(t, api.Server().Delete(t.Context(), tc.managed))
+				kit.Must(t, api.Server().Delete(t.Context(), tc.managed))
 
 				limits := New(1, 5, WithAccountKey(func(context.Context, resource.Managed) (string, error) {
 					return "account", nil
@@ -217,17 +217,18 @@ func TestWithRateLimits_OrphanedDeletion(t *testing.T) {
 				now := time.Now()
 				account := limits.accounts.Account(limit.Key{Account: "account"}, limit.KindOther, now)
 				account.Throttled(time.Hour, now, now)
-				ext := &managedtest.CountingClient{}
+				ext := &kit.CountingClient{}
 				r := managed.NewReconciler(
-					api.Manager(), resource.ManagedKind(kind), managed.WithManagementPolicies(), managed.WithInitializers(),
+					api.Manager(), resource.ManagedKind(kind), managed.WithManagementPolicies(),
+					managed.WithInitializers(),
 					ext.Connect(), With(limits),
 				)
 				key := client.ObjectKeyFromObject(tc.managed)
 				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-				managedtest.Must(t, err)
+				kit.Must(t, err)
 				err = api.Server().Get(t.Context(), key, tc.managed)
-				managedtest.ExpectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
-				managedtest.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
+				kit.ExpectEqual(t, tc.reason, "gone", tc.wantGone, kerrors.IsNotFound(err))
+				kit.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
 			})
 		})
 	}
@@ -238,16 +239,16 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 		const n = 60
 		var objs []client.Object
 		for i := range n {
-			objs = append(objs, managedtest.NewBucket(managedtest.WithName(fmt.Sprint("b", i)), managedtest.WithReconciledStatus))
+			objs = append(objs, kit.NewBucket(kit.WithName(fmt.Sprint("b", i)), kit.WithReconciledStatus))
 		}
-		api := testkit.NewAPI(append(objs, managedtest.NewBucket(managedtest.WithName("new")))...)
-		ext := &managedtest.CountingClient{}
-		r := managedtest.NewBucketReconciler(
+		api := testkit.NewAPI(append(objs, kit.NewBucket(kit.WithName("new")))...)
+		ext := &kit.CountingClient{}
+		r := kit.NewBucketReconciler(
 			api, ext.Connect(), With(New(100, 100)), managed.WithPollInterval(time.Hour),
 		)
 		early := 0
 		for i := range n {
-			res := managedtest.ReconcileOnce(t, r, fmt.Sprint("b", i))
+			res := kit.ReconcileOnce(t, r, fmt.Sprint("b", i))
 			if res.RequeueAfter > time.Hour {
 				t.Errorf("Polls should be spread over the poll interval: got %s", res.RequeueAfter)
 			}
@@ -262,7 +263,7 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 			)
 		}
 		before := len(ext.Calls)
-		managedtest.ReconcileOnce(t, r, "new")
+		kit.ReconcileOnce(t, r, "new")
 		if len(ext.Calls) == before {
 			t.Error("A new managed resource should not wait for its time.")
 		}
@@ -271,12 +272,14 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 
 func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithReconciledStatus, managedtest.WithAnnotation(meta.AnnotationKeyPollInterval, "30s")))
-		ext := &managedtest.CountingClient{}
-		r := managedtest.NewBucketReconciler(
+		api := testkit.NewAPI(
+			kit.NewBucket(kit.WithReconciledStatus, kit.WithAnnotation(meta.AnnotationKeyPollInterval, "30s")),
+		)
+		ext := &kit.CountingClient{}
+		r := kit.NewBucketReconciler(
 			api, ext.Connect(), With(New(100, 100)), managed.WithPollInterval(10*time.Hour),
 		)
-		if res := managedtest.ReconcileOnce(t, r, "b"); res.RequeueAfter > 30*time.Second {
+		if res := kit.ReconcileOnce(t, r, "b"); res.RequeueAfter > 30*time.Second {
 			t.Errorf("A poll should not wait longer than its annotation says: got %s", res.RequeueAfter)
 		}
 	})
@@ -290,37 +293,39 @@ func TestWithRateLimits_PlacesThatAreGivenUp(t *testing.T) {
 	}{
 		"Removed": {
 			reason: "A managed resource that no longer exists should give up its place.",
-			change: managedtest.RemoveBucket,
+			change: kit.RemoveBucket,
 		},
 		"Replaced": {
 			reason: "A managed resource that was replaced by another of its name should give up its place.",
 			change: func(t *testing.T, api *testkit.API, name string) {
 				t.Helper()
-				managedtest.RemoveBucket(t, api, name)
-				managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket(managedtest.WithName(name), managedtest.WithPausedAnnotation)))
+				kit.RemoveBucket(t, api, name)
+				kit.Must(
+					t, api.Server().Create(t.Context(), kit.NewBucket(kit.WithName(name), kit.WithPausedAnnotation)),
+				)
 			},
 		},
 		"Paused": {
 			reason: "A managed resource that is paused should give up its place.",
 			change: func(t *testing.T, api *testkit.API, name string) {
 				t.Helper()
-				managedtest.UpdateBucket(t, api, name, managedtest.WithPausedAnnotation)
+				kit.UpdateBucket(t, api, name, kit.WithPausedAnnotation)
 			},
 		},
 		"Orphaned": {
 			reason: "A managed resource whose deletion makes no calls should give up its place.",
 			change: func(t *testing.T, api *testkit.API, name string) {
 				t.Helper()
-				managedtest.UpdateBucket(t, api, name, managedtest.WithFinalizers(managed.FinalizerName))
-				managedtest.UpdateBucket(t, api, name, managedtest.WithPolicies(xpv2.ManagementActionObserve))
-				managedtest.DeleteBucket(t, api, name)
+				kit.UpdateBucket(t, api, name, kit.WithFinalizers(managed.FinalizerName))
+				kit.UpdateBucket(t, api, name, kit.WithPolicies(xpv2.ManagementActionObserve))
+				kit.DeleteBucket(t, api, name)
 			},
 		},
 		"OtherAccount": {
 			reason: "A managed resource that has another provider config now should give up its place.",
 			change: func(t *testing.T, api *testkit.API, name string) {
 				t.Helper()
-				managedtest.UpdateBucket(t, api, name, managedtest.WithProviderConfig("other"))
+				kit.UpdateBucket(t, api, name, kit.WithProviderConfig("other"))
 			},
 		},
 	}
@@ -328,24 +333,24 @@ func TestWithRateLimits_PlacesThatAreGivenUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const n = 100
-				objs := []client.Object{managedtest.NewBucket(managedtest.WithName("new"))}
+				objs := []client.Object{kit.NewBucket(kit.WithName("new"))}
 				for i := range n {
-					objs = append(objs, managedtest.NewBucket(managedtest.WithName(fmt.Sprint("b", i))))
+					objs = append(objs, kit.NewBucket(kit.WithName(fmt.Sprint("b", i))))
 				}
 				api := testkit.NewAPI(objs...)
-				ext := &managedtest.CountingClient{}
+				ext := &kit.CountingClient{}
 				limits := New(1, 5)
-				r := managedtest.NewBucketReconciler(api, ext.Connect(), managed.WithManagementPolicies(), With(limits))
+				r := kit.NewBucketReconciler(api, ext.Connect(), managed.WithManagementPolicies(), With(limits))
 				for i := range n {
-					managedtest.ReconcileOnce(t, r, fmt.Sprint("b", i))
+					kit.ReconcileOnce(t, r, fmt.Sprint("b", i))
 				}
 				for i := range n {
 					tc.change(t, api, fmt.Sprint("b", i))
-					managedtest.ReconcileOnce(t, r, fmt.Sprint("b", i))
+					kit.ReconcileOnce(t, r, fmt.Sprint("b", i))
 				}
 				time.Sleep(10 * time.Second)
 				before := len(ext.Calls)
-				res := managedtest.ReconcileOnce(t, r, "new")
+				res := kit.ReconcileOnce(t, r, "new")
 				if len(ext.Calls) == before {
 					t.Errorf("\n%s\nThe next one waits %s", tc.reason, res.RequeueAfter)
 				}
@@ -409,11 +414,13 @@ func TestWithRateLimits_StuckDeletions(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const duration = 40 * time.Minute
 				q := workqueue.NewTypedRateLimitingQueue(ratelimiter.NewController())
-				objs := []client.Object{managedtest.NewBucket(managedtest.WithName("ready"), managedtest.WithExternalName("n"), managedtest.WithReconciledStatus)}
+				objs := []client.Object{
+					kit.NewBucket(kit.WithName("ready"), kit.WithExternalName("n"), kit.WithReconciledStatus),
+				}
 				for i := range 100 {
-					objs = append(objs, managedtest.NewBucket(
-						managedtest.WithName(fmt.Sprint("b", i)), managedtest.WithExternalName("n"),
-						managedtest.WithFinalizers(append(tc.finalizers, managed.FinalizerName)...), managedtest.WithDeletionTimestamp,
+					objs = append(objs, kit.NewBucket(
+						kit.WithName(fmt.Sprint("b", i)), kit.WithExternalName("n"),
+						kit.WithFinalizers(append(tc.finalizers, managed.FinalizerName)...), kit.WithDeletionTimestamp,
 					))
 				}
 				for _, o := range objs {
@@ -421,13 +428,13 @@ func TestWithRateLimits_StuckDeletions(t *testing.T) {
 				}
 				api := testkit.NewAPI(objs...)
 				time.AfterFunc(duration/2, func() {
-					managedtest.Must(t, api.Server().Create(t.Context(), managedtest.NewBucket(managedtest.WithName("new"))))
-					q.Add(managedtest.RequestFor("new"))
+					kit.Must(t, api.Server().Create(t.Context(), kit.NewBucket(kit.WithName("new"))))
+					q.Add(kit.RequestFor("new"))
 				})
 				created, observations, deletes := false, 0, 0
-				r := managedtest.NewBucketReconciler(api, append(
+				r := kit.NewBucketReconciler(api, append(
 					tc.options, With(tc.limits), managed.WithPollInterval(time.Minute),
-					managedtest.WithClient(managed.ExternalClientFns{
+					kit.WithClient(managed.ExternalClientFns{
 						ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 							switch {
 							case mg.GetName() == "ready":
@@ -435,7 +442,7 @@ func TestWithRateLimits_StuckDeletions(t *testing.T) {
 							case mg.GetName() == "new" && !created:
 								return managed.ExternalObservation{}, nil
 							}
-							return managedtest.ObserveExists(ctx, mg)
+							return kit.ObserveExists(ctx, mg)
 						},
 						CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
 							created = true
@@ -454,8 +461,8 @@ func TestWithRateLimits_StuckDeletions(t *testing.T) {
 				if observations <= 5 {
 					t.Errorf("\n%s\nOne that is ready was observed %d times", tc.reason, observations)
 				}
-				ready := isTrue(managedtest.GetBucketNamed(t, api, "new"), xpv2.TypeReady)
-				managedtest.ExpectEqual(t, tc.reason, "new one is ready", true, ready)
+				ready := isTrue(kit.GetBucketNamed(t, api, "new"), xpv2.TypeReady)
+				kit.ExpectEqual(t, tc.reason, "new one is ready", true, ready)
 			})
 		})
 	}
@@ -499,13 +506,15 @@ func TestWithRateLimits_FailingManagedResources(t *testing.T) {
 					if i*7%all < tc.failing {
 						name = fmt.Sprint("failing", i)
 					}
-					objs = append(objs, managedtest.NewBucket(managedtest.WithName(name), managedtest.WithExternalName("n"), managedtest.WithReconciledStatus))
-					q.Add(managedtest.RequestFor(name))
+					objs = append(
+						objs, kit.NewBucket(kit.WithName(name), kit.WithExternalName("n"), kit.WithReconciledStatus),
+					)
+					q.Add(kit.RequestFor(name))
 				}
 				begin, observations := time.Now(), 0
-				r := managedtest.NewBucketReconciler(
+				r := kit.NewBucketReconciler(
 					testkit.NewAPI(objs...), With(New(1, 5)), managed.WithPollInterval(4*time.Minute),
-					managedtest.WithClient(managed.ExternalClientFns{
+					kit.WithClient(managed.ExternalClientFns{
 						ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 							since := time.Since(begin)
 							if strings.HasPrefix(mg.GetName(), "failing") || since < tc.down {
@@ -514,7 +523,7 @@ func TestWithRateLimits_FailingManagedResources(t *testing.T) {
 							if since > 20*time.Minute {
 								observations++
 							}
-							return managedtest.ObserveExists(ctx, mg)
+							return kit.ObserveExists(ctx, mg)
 						},
 					}),
 				)
@@ -531,116 +540,130 @@ func TestClassOf(t *testing.T) {
 	throttled := (&reportedErrors{throttled: time.Now()}).condition().WithObservedGeneration(1)
 	cases := map[string]struct {
 		reason   string
-		bucket   []managedtest.BucketModifier
+		bucket   []kit.BucketModifier
 		repaired bool // the account
 		want     limit.Class
 	}{
 		"FailingInRepairedAccount": {
 			reason: "A managed resource that failed should come before polls, but after new and changed ones, " +
 				"when its account works again.",
-			bucket:   []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider))},
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithConditions(xpv2.ReconcileError(kit.ErrProvider)),
+			},
 			repaired: true,
 			want:     limit.Settling,
 		},
 		"New": {reason: "A new managed resource should come first.", want: limit.Urgent},
 		"Deleted": {
 			reason: "A deletion should come first.",
-			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp},
+			bucket: []kit.BucketModifier{kit.WithReconciledStatus, kit.WithDeletionTimestamp},
 			want:   limit.Urgent,
 		},
 		"DeletedAfterDeadline": {
 			reason: "The first attempt of a deletion should come first although other finalizers held it past its deadline.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp, managedtest.WithDeletingReason(reconciler.ReasonDeadlineExceeded),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithDeletionTimestamp, kit.WithDeletingReason(
+					reconciler.ReasonDeadlineExceeded,
+				),
 			},
 			want: limit.Urgent,
 		},
 		"DeletionAnnounced": {
 			reason: "A deletion that was only reported should come first.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp, managedtest.WithDeletingReason(reconciler.ReasonDeletionRequested),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithDeletionTimestamp, kit.WithDeletingReason(
+					reconciler.ReasonDeletionRequested,
+				),
 			},
 			want: limit.Urgent,
 		},
 		"DeletionFailed": {
 			reason: "A deletion that was tried should not come before new managed resources.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider)), managedtest.WithDeletionTimestamp,
-				managedtest.WithDeletingReason(reconciler.ReasonExternalDeleteFailed),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithConditions(
+					xpv2.ReconcileError(kit.ErrProvider),
+				), kit.WithDeletionTimestamp,
+				kit.WithDeletingReason(reconciler.ReasonExternalDeleteFailed),
 			},
 			want: limit.Settling,
 		},
 		"DeletionFailedWithoutReport": {
 			reason: "A deletion that was tried should not come before new ones, also without a Deleting condition.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider).WithObservedGeneration(1)),
-				managedtest.WithDeletionTimestamp,
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithConditions(
+					xpv2.ReconcileError(kit.ErrProvider).WithObservedGeneration(1),
+				),
+				kit.WithDeletionTimestamp,
 			},
 			want: limit.Settling,
 		},
 		"FailedBeforeDeletion": {
 			reason: "A deletion should come first although the managed resource has failed before.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.ReconcileError(managedtest.ErrProvider).WithObservedGeneration(1)),
-				managedtest.WithDeletionTimestamp, managedtest.WithGeneration(2),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithConditions(
+					xpv2.ReconcileError(kit.ErrProvider).WithObservedGeneration(1),
+				),
+				kit.WithDeletionTimestamp, kit.WithGeneration(2),
 			},
 			want: limit.Urgent,
 		},
 		"DeletionFailedForOtherSpec": {
 			reason: "A deletion that failed should come first when the spec has changed.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp,
-				managedtest.WithDeletingReason(reconciler.ReasonExternalDeleteFailed), managedtest.WithGeneration(2),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithDeletionTimestamp,
+				kit.WithDeletingReason(reconciler.ReasonExternalDeleteFailed), kit.WithGeneration(2),
 			},
 			want: limit.Urgent,
 		},
 		"DeletionWaitsForFinalizers": {
 			reason: "A deletion that waits for another finalizer should not come before new managed resources.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithFinalizers(managed.FinalizerName, "example.org/other"), managedtest.WithDeletionTimestamp,
-				managedtest.WithDeletingReason(reconciler.ReasonWaitingForFinalizers),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithFinalizers(
+					managed.FinalizerName, "example.org/other",
+				), kit.WithDeletionTimestamp,
+				kit.WithDeletingReason(reconciler.ReasonWaitingForFinalizers),
 			},
 			want: limit.Settling,
 		},
 		"DeletionWaitedForFinalizers": {
 			reason: "A deletion should come first when the other finalizers are removed.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithDeletionTimestamp,
-				managedtest.WithDeletingReason(reconciler.ReasonWaitingForFinalizers),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithDeletionTimestamp,
+				kit.WithDeletingReason(reconciler.ReasonWaitingForFinalizers),
 			},
 			want: limit.Urgent,
 		},
 		"Ready": {
 			reason: "A managed resource that is ready should be polled.",
-			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus},
+			bucket: []kit.BucketModifier{kit.WithReconciledStatus},
 			want:   limit.Poll,
 		},
 		"Settling": {
 			reason: "A managed resource that becomes ready should come before polls.",
-			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.Creating())},
+			bucket: []kit.BucketModifier{kit.WithReconciledStatus, kit.WithConditions(xpv2.Creating())},
 			want:   limit.Settling,
 		},
 		"Throttled": {
 			reason: "A managed resource that is not ready because calls are throttled should come before polls.",
-			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.Creating(), throttled)},
+			bucket: []kit.BucketModifier{kit.WithReconciledStatus, kit.WithConditions(xpv2.Creating(), throttled)},
 			want:   limit.Settling,
 		},
 		"ThrottledPoll": {
 			reason: "A managed resource whose poll is throttled should not come before others.",
-			bucket: []managedtest.BucketModifier{managedtest.WithReconciledStatus, managedtest.WithConditions(throttled)},
+			bucket: []kit.BucketModifier{kit.WithReconciledStatus, kit.WithConditions(throttled)},
 			want:   limit.Poll,
 		},
 		"Failing": {
 			reason: "A managed resource whose reconcile fails should not come before polls, although it is not ready.",
-			bucket: []managedtest.BucketModifier{
-				managedtest.WithReconciledStatus, managedtest.WithConditions(xpv2.Creating(), xpv2.ReconcileError(managedtest.ErrProvider)),
+			bucket: []kit.BucketModifier{
+				kit.WithReconciledStatus, kit.WithConditions(xpv2.Creating(), xpv2.ReconcileError(kit.ErrProvider)),
 			},
 			want: limit.Poll,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			managedtest.ExpectEqual(t, tc.reason, "class", tc.want, classOf(managedtest.NewBucket(tc.bucket...), tc.repaired))
+			kit.ExpectEqual(t, tc.reason, "class", tc.want, classOf(kit.NewBucket(tc.bucket...), tc.repaired))
 		})
 	}
 }
@@ -653,30 +676,30 @@ func TestWithRateLimits_RepairedAccount(t *testing.T) {
 			b.SetConditions(c)
 		}
 		api := testkit.NewAPI(
-			managedtest.NewBucket(managedtest.WithReconciledStatus, withReconcileError), managedtest.NewBucket(managedtest.WithName("neighbour")),
-			managedtest.NewBucket(managedtest.WithName("ready"), managedtest.WithReconciledStatus),
+			kit.NewBucket(kit.WithReconciledStatus, withReconcileError), kit.NewBucket(kit.WithName("neighbour")),
+			kit.NewBucket(kit.WithName("ready"), kit.WithReconciledStatus),
 		)
-		ext := &managedtest.CountingClient{Errs: map[string]error{"observe": errors.New("invalid credentials")}}
+		ext := &kit.CountingClient{Errs: map[string]error{"observe": errors.New("invalid credentials")}}
 		limits := New(1, 100)
-		r := managedtest.NewBucketReconciler(api, ext.Connect(), With(limits), managed.WithPollInterval(time.Nanosecond))
+		r := kit.NewBucketReconciler(api, ext.Connect(), With(limits), managed.WithPollInterval(time.Nanosecond))
 		for range 10 {
 			time.Sleep(time.Second)
-			_, _ = r.Reconcile(t.Context(), managedtest.RequestFor("neighbour"))
+			_, _ = r.Reconcile(t.Context(), kit.RequestFor("neighbour"))
 		}
 		time.Sleep(time.Second)
 		ext.Errs = nil
-		managedtest.ReconcileOnce(t, r, "neighbour")
+		kit.ReconcileOnce(t, r, "neighbour")
 
 		// A poll waits because only reserved tokens are left.
 		account := limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now())
 		account.Charge(80, time.Now())
 		before := ext.Count("observe")
-		managedtest.ReconcileOnce(t, r, "ready")
-		managedtest.ExpectEqual(
+		kit.ReconcileOnce(t, r, "ready")
+		kit.ExpectEqual(
 			t, "A reconcile that did not fail should wait as a poll.", "observations", before, ext.Count("observe"),
 		)
-		managedtest.ReconcileOnce(t, r, "b")
-		managedtest.ExpectEqual(
+		kit.ReconcileOnce(t, r, "b")
+		kit.ExpectEqual(
 			t, "A reconcile that failed should come first when calls of its account succeed again.", "observations",
 			before+1, ext.Count("observe"),
 		)
@@ -714,34 +737,34 @@ func TestWithAccountKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(
-					managedtest.NewBucket(managedtest.WithName("one"), managedtest.WithProviderConfig("one")),
-					managedtest.NewBucket(managedtest.WithName("two"), managedtest.WithProviderConfig("two")),
+					kit.NewBucket(kit.WithName("one"), kit.WithProviderConfig("one")),
+					kit.NewBucket(kit.WithName("two"), kit.WithProviderConfig("two")),
 				)
-				ext := &managedtest.CountingClient{}
+				ext := &kit.CountingClient{}
 				var o []Option
 				if tc.key != nil {
 					o = append(o, WithAccountKey(tc.key))
 				}
-				r := managedtest.NewBucketReconciler(api, ext.Connect(), With(New(1, 1, o...)))
-				managedtest.ReconcileOnce(t, r, "one")
+				r := kit.NewBucketReconciler(api, ext.Connect(), With(New(1, 1, o...)))
+				kit.ReconcileOnce(t, r, "one")
 				before := len(ext.Calls)
-				managedtest.ReconcileOnce(t, r, "two")
-				message := managedtest.GetBucketNamed(t, api, "two").GetCondition(xpv2.TypeSynced).Message
+				kit.ReconcileOnce(t, r, "two")
+				message := kit.GetBucketNamed(t, api, "two").GetCondition(xpv2.TypeSynced).Message
 				if tc.wantMessage != "" {
 					if !strings.Contains(message, tc.wantMessage) || strings.Contains(message, "secret") {
 						t.Errorf("%s\ngot %q", tc.reason, message)
 					}
-					managedtest.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
+					kit.ExpectEqual(t, tc.reason, "calls", 0, len(ext.Calls))
 					return
 				}
-				managedtest.ExpectEqual(t, tc.reason, "waits", tc.wantWait, len(ext.Calls) == before)
+				kit.ExpectEqual(t, tc.reason, "waits", tc.wantWait, len(ext.Calls) == before)
 			})
 		})
 	}
 }
 
 func TestThrottled(t *testing.T) {
-	answer := &managedtest.TooManyRequests{
+	answer := &kit.TooManyRequests{
 		Response: &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"120"}}},
 	}
 	marked := errors.Wrap(Throttled(errors.New("request 4711 was refused"), 2*time.Minute), "wrapped")
@@ -750,8 +773,8 @@ func TestThrottled(t *testing.T) {
 		reason string
 		call   string
 		err    error
-		client managedtest.CountingClient
-		bucket []managedtest.BucketModifier
+		client kit.CountingClient
+		bucket []kit.BucketModifier
 	}{
 		"Connect": {reason: "Connect should be able to return Throttled.", call: "connect", err: marked},
 		"Observe": {reason: "Observe should be able to return Throttled.", call: "observe", err: marked},
@@ -759,19 +782,19 @@ func TestThrottled(t *testing.T) {
 			reason: "Create should be able to return Throttled.",
 			call:   "create",
 			err:    marked,
-			client: managedtest.CountingClient{Absent: true},
+			client: kit.CountingClient{Absent: true},
 		},
 		"Update": {
 			reason: "Update should be able to return Throttled.",
 			call:   "update",
 			err:    marked,
-			client: managedtest.CountingClient{Outdated: true},
+			client: kit.CountingClient{Outdated: true},
 		},
 		"Delete": {
 			reason: "Delete should be able to return Throttled.",
 			call:   "delete",
 			err:    marked,
-			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket: []kit.BucketModifier{kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName)},
 		},
 		"AnswerOfObserve": {
 			reason: "The external system's answer to Observe should count as throttled.",
@@ -782,13 +805,13 @@ func TestThrottled(t *testing.T) {
 			reason: "The external system's answer to Create should count as throttled.",
 			call:   "create",
 			err:    answer,
-			client: managedtest.CountingClient{Absent: true},
+			client: kit.CountingClient{Absent: true},
 		},
 		"AnswerToDeletion": {
 			reason: "The external system's answer to Delete should count as throttled.",
 			call:   "delete",
 			err:    answer,
-			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket: []kit.BucketModifier{kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName)},
 		},
 	}
 	for name, tc := range cases {
@@ -796,52 +819,52 @@ func TestThrottled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limits := With(New(100, 100))
 				api, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket, limits)
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
-				c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				_, _ = r.Reconcile(t.Context(), kit.Request())
+				c := kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
 				until := time.Now().Add(2 * time.Minute).UTC().Format(time.RFC3339)
-				managedtest.ExpectEqual(t, tc.reason, "Synced", []string{
+				kit.ExpectEqual(t, tc.reason, "Synced", []string{
 					"False", "Throttled",
 					"The external system throttles the calls of this account. No call is made until " + until + ".",
 				}, []string{string(c.Status), string(c.Reason), c.Message})
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "A create that was refused should not be pending.", "incomplete", false,
-					meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
+					meta.ExternalCreateIncomplete(kit.GetBucket(t, api)),
 				)
 
 				before := len(ext.Calls)
 				api.Forget()
-				managedtest.ReconcileOnce(t, r, "b")
-				managedtest.ReconcileOnce(t, r, "neighbour")
-				managedtest.ExpectEqual(
+				kit.ReconcileOnce(t, r, "b")
+				kit.ReconcileOnce(t, r, "neighbour")
+				kit.ExpectEqual(
 					t, "No reconcile of the account should start while it is closed.", "calls", before, len(ext.Calls),
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "No reconcile of the account should start while it is closed.", "writes", 0, api.Writes(),
 				)
 				ext.Errs = nil
-				managedtest.ReconcileOnce(t, r, "stranger")
+				kit.ReconcileOnce(t, r, "stranger")
 				if len(ext.Calls) == before {
 					t.Error("Other accounts should go on.")
 				}
 
 				// The neighbour starts first because it is new.
 				time.Sleep(125 * time.Second)
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.MustReconcileTimes(t, r, 1)
 				time.Sleep(5 * time.Second)
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.MustReconcileTimes(t, r, 1)
 				if len(tc.bucket) == 0 {
-					managedtest.ExpectEqual(
+					kit.ExpectEqual(
 						t, "The reconcile should succeed when the account is open again.", "Synced",
-						xpv2.ReasonReconcileSuccess, managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+						xpv2.ReasonReconcileSuccess, kit.ReasonOf(kit.GetBucket(t, api), xpv2.TypeSynced),
 					)
 				}
 			})
 			synctest.Test(t, func(t *testing.T) {
 				_, r, ext := throttledBuckets(tc.call, tc.err, tc.client, tc.bucket)
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 				ext.Errs = nil
 				before := len(ext.Calls)
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 				if len(ext.Calls) == before {
 					t.Error("No account should be closed without limits.")
 				}
@@ -853,14 +876,16 @@ func TestThrottled(t *testing.T) {
 // throttledBuckets returns a reconciler of three buckets, the third with an account of its own, and the client
 // whose call returns an error.
 func throttledBuckets(
-	call string, err error, ext managedtest.CountingClient, bucket []managedtest.BucketModifier, o ...managed.ReconcilerOption,
-) (*testkit.API, *managed.Reconciler, *managedtest.CountingClient) {
+	call string, err error, ext kit.CountingClient, bucket []kit.BucketModifier, o ...managed.ReconcilerOption,
+) (*testkit.API, *managed.Reconciler, *kit.CountingClient) {
 	api := testkit.NewAPI(
-		managedtest.NewBucket(append([]managedtest.BucketModifier{managedtest.WithExternalName("n")}, bucket...)...), managedtest.NewBucket(managedtest.WithName("neighbour")),
-		managedtest.NewBucket(managedtest.WithName("stranger"), managedtest.WithProviderConfig("other")),
+		kit.NewBucket(append([]kit.BucketModifier{kit.WithExternalName("n")}, bucket...)...), kit.NewBucket(
+			kit.WithName("neighbour"),
+		),
+		kit.NewBucket(kit.WithName("stranger"), kit.WithProviderConfig("other")),
 	)
 	ext.Errs = map[string]error{call: err}
-	return api, managedtest.NewBucketReconciler(api, append(o, ext.Connect())...), &ext
+	return api, kit.NewBucketReconciler(api, append(o, ext.Connect())...), &ext
 }
 
 // upstreamBackoff is the work queue's of a provider on crossplane-runtime: a second, and twice as long each time,
@@ -874,8 +899,8 @@ func TestThrottled_Backoff(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		call   string
-		client managedtest.CountingClient
-		bucket []managedtest.BucketModifier
+		client kit.CountingClient
+		bucket []kit.BucketModifier
 		limits *Limits
 	}{
 		"Observe": {reason: "The backoff should grow as with upstream.", call: "observe"},
@@ -883,16 +908,18 @@ func TestThrottled_Backoff(t *testing.T) {
 			reason: "The backoff should grow as with upstream.", call: "observe", limits: New(40, 40),
 		},
 		"CreateLimited": {
-			reason: "The backoff should grow as with upstream.", call: "create", client: managedtest.CountingClient{Absent: true},
+			reason: "The backoff should grow as with upstream.", call: "create",
+			client: kit.CountingClient{Absent: true},
 			limits: New(40, 40),
 		},
 		"UpdateLimited": {
-			reason: "The backoff should grow as with upstream.", call: "update", client: managedtest.CountingClient{Outdated: true},
+			reason: "The backoff should grow as with upstream.", call: "update",
+			client: kit.CountingClient{Outdated: true},
 			limits: New(40, 40),
 		},
 		"DeleteLimited": {
 			reason: "The backoff should grow as with upstream.", call: "delete", limits: New(40, 40),
-			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket: []kit.BucketModifier{kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName)},
 		},
 	}
 	for name, tc := range cases {
@@ -902,11 +929,11 @@ func TestThrottled_Backoff(t *testing.T) {
 				if tc.limits != nil {
 					o = append(o, With(tc.limits))
 				}
-				answer := &managedtest.TooManyRequests{Response: &http.Response{StatusCode: http.StatusTooManyRequests}}
+				answer := &kit.TooManyRequests{Response: &http.Response{StatusCode: http.StatusTooManyRequests}}
 				api, r, ext := throttledBuckets(tc.call, answer, tc.client, tc.bucket, o...)
 				end, failures := time.Now().Add(30*time.Minute), 0
 				for time.Now().Before(end) {
-					res, err := r.Reconcile(t.Context(), managedtest.Request())
+					res, err := r.Reconcile(t.Context(), kit.Request())
 					wait := res.RequeueAfter
 					if err != nil || res.Requeue { //nolint:staticcheck // Upstream returns it.
 						wait = upstreamBackoff(failures)
@@ -939,18 +966,18 @@ func TestTerminal(t *testing.T) {
 
 	cases := map[string]struct {
 		reason string
-		client managedtest.CountingClient
+		client kit.CountingClient
 		call   string
 	}{
 		"Create": {
 			reason: "A create that fails with a terminal error should not be repeated.",
 			call:   "create",
-			client: managedtest.CountingClient{Absent: true},
+			client: kit.CountingClient{Absent: true},
 		},
 		"Update": {
 			reason: "An update that fails with a terminal error should not be repeated.",
 			call:   "update",
-			client: managedtest.CountingClient{Outdated: true},
+			client: kit.CountingClient{Outdated: true},
 		},
 	}
 	for name, tc := range cases {
@@ -958,7 +985,7 @@ func TestTerminal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pc := &v1alpha1.ClusterProviderConfig{}
 				pc.SetName("pc")
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithProviderConfig("pc")), pc)
+				api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n"), kit.WithProviderConfig("pc")), pc)
 				ext := tc.client
 				ext.Errs = map[string]error{
 					tc.call: errors.Wrap(Terminal(errors.New("the region does not exist")), "cannot do it"),
@@ -968,99 +995,99 @@ func TestTerminal(t *testing.T) {
 				o := []managed.ReconcilerOption{
 					ext.Connect(), managed.WithRecorder(recorder), With(limits), managed.WithPollInterval(time.Minute),
 				}
-				r := managedtest.NewBucketReconciler(api, o...)
+				r := kit.NewBucketReconciler(api, o...)
 
-				managedtest.ReconcileOnce(t, r, "b")
-				c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				kit.ReconcileOnce(t, r, "b")
+				c := kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
 				if c.Reason != ReasonTerminal || c.Status != "False" ||
 					!strings.HasPrefix(c.Message, "cannot do it: the region does not exist: not tried again until") {
 					t.Errorf("%s\nSynced: %v", tc.reason, c)
 				}
-				managedtest.ExpectEqual(t, tc.reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(t, tc.reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+				kit.ExpectEqual(
 					t, "A create that was refused should not be pending.", "incomplete", false,
-					meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
+					meta.ExternalCreateIncomplete(kit.GetBucket(t, api)),
 				)
 
 				time.Sleep(time.Second) // creates start at least a second apart
-				managedtest.ReconcileOnce(t, r, "b")
+				kit.ReconcileOnce(t, r, "b")
 				api.Forget()
 				observed := ext.Count("observe")
 				for range 60 {
-					res := managedtest.ReconcileOnce(t, r, "b")
+					res := kit.ReconcileOnce(t, r, "b")
 					if res.RequeueAfter < 50*time.Second || res.RequeueAfter > 70*time.Second {
 						t.Fatalf("The external resource should be observed at each poll: got %+v", res)
 					}
 					time.Sleep(res.RequeueAfter)
 				}
-				managedtest.ExpectEqual(t, tc.reason, "calls in an hour", 1, ext.Count(tc.call))
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(t, tc.reason, "calls in an hour", 1, ext.Count(tc.call))
+				kit.ExpectEqual(
 					t, "The external resource should be observed at each poll.", "observations", observed+60,
 					ext.Count("observe"),
 				)
-				managedtest.ExpectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
+				kit.ExpectEqual(
 					t, "We should emit one event.", "events", 1,
 					len(recorder.Events(
 						"CannotCreateExternalResource", "CannotUpdateExternalResource",
 						"CannotObserveExternalResource",
 					)),
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "Synced should keep the terminal error.", "reason", ReasonTerminal,
-					managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+					kit.ReasonOf(kit.GetBucket(t, api), xpv2.TypeSynced),
 				)
 
-				for i, change := range []managedtest.BucketModifier{spec, label, managedtest.WithAnnotation(
+				for i, change := range []kit.BucketModifier{spec, label, kit.WithAnnotation(
 					"example.org/retry", "1",
-				), managedtest.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, "1")} {
-					managedtest.UpdateBucket(t, api, "b", change)
+				), kit.WithAnnotation(meta.AnnotationKeyReconcileRequestedAt, "1")} {
+					kit.UpdateBucket(t, api, "b", change)
 					time.Sleep(time.Second)
-					managedtest.ReconcileOnce(t, r, "b")
+					kit.ReconcileOnce(t, r, "b")
 					time.Sleep(time.Second)
-					managedtest.MustReconcileTimes(t, r, 3)
-					managedtest.ExpectEqual(t, "A change should be tried once.", "calls", i+2, ext.Count(tc.call))
+					kit.MustReconcileTimes(t, r, 3)
+					kit.ExpectEqual(t, "A change should be tried once.", "calls", i+2, ext.Count(tc.call))
 				}
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "Each call that fails should emit an event.", "events", 5,
 					len(recorder.Events("CannotCreateExternalResource", "CannotUpdateExternalResource")),
 				)
 
-				managedtest.Must(t, api.Server().Get(context.Background(), client.ObjectKey{Name: "pc"}, pc))
+				kit.Must(t, api.Server().Get(context.Background(), client.ObjectKey{Name: "pc"}, pc))
 				pc.Status.Users++
-				managedtest.Must(t, api.Server().Status().Update(context.Background(), pc))
+				kit.Must(t, api.Server().Status().Update(context.Background(), pc))
 				time.Sleep(time.Second)
-				managedtest.MustReconcileTimes(t, r, 2)
-				managedtest.ExpectEqual(
+				kit.MustReconcileTimes(t, r, 2)
+				kit.ExpectEqual(
 					t, "A provider config whose status has changed should cause no call.", "calls", 5,
 					ext.Count(tc.call),
 				)
 				pc.Spec.Token = "repaired"
-				managedtest.Must(t, api.Server().Update(context.Background(), pc))
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.Must(t, api.Server().Update(context.Background(), pc))
+				kit.MustReconcileTimes(t, r, 1)
 				time.Sleep(time.Second)
-				managedtest.MustReconcileTimes(t, r, 2)
-				managedtest.ExpectEqual(
+				kit.MustReconcileTimes(t, r, 2)
+				kit.ExpectEqual(
 					t, "A provider config that has changed should be tried once.", "calls", 6, ext.Count(tc.call),
 				)
 
 				time.Sleep(time.Second)
-				r = managedtest.NewBucketReconciler(api, o...)
-				managedtest.MustReconcileTimes(t, r, 1)
+				r = kit.NewBucketReconciler(api, o...)
+				kit.MustReconcileTimes(t, r, 1)
 				time.Sleep(time.Minute)
-				managedtest.MustReconcileTimes(t, r, 3)
-				managedtest.ExpectEqual(t, "A new process should try once.", "calls", 7, ext.Count(tc.call))
+				kit.MustReconcileTimes(t, r, 3)
+				kit.ExpectEqual(t, "A new process should try once.", "calls", 7, ext.Count(tc.call))
 
 				ext.Errs = nil
 				ext.Outdated = false
-				managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "somewhere" })
+				kit.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "somewhere" })
 				time.Sleep(time.Second)
-				managedtest.MustReconcileTimes(t, r, 3)
-				managedtest.ExpectEqual(
+				kit.MustReconcileTimes(t, r, 3)
+				kit.ExpectEqual(
 					t, "The repaired spec should be reconciled.", "Synced", xpv2.ReasonReconcileSuccess,
-					managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+					kit.ReasonOf(kit.GetBucket(t, api), xpv2.TypeSynced),
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "The repaired spec should be reconciled.", "gauge", 0.0,
 					gauge(t, limits, "graft_terminal_errors"),
 				)
@@ -1072,20 +1099,24 @@ func TestTerminal(t *testing.T) {
 func TestTerminal_UpdateAfterInterruptedCreate(t *testing.T) {
 	reason := "An update should not be repeated because the create before it was interrupted."
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(
-			managedtest.WithExternalName("n"), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-12-31T00:00:00Z"),
+		api := testkit.NewAPI(kit.NewBucket(
+			kit.WithExternalName("n"), kit.WithAnnotation(
+				meta.AnnotationKeyExternalCreatePending, "1999-12-31T00:00:00Z",
+			),
 		))
-		ext := managedtest.CountingClient{Outdated: true, Errs: map[string]error{"update": Terminal(errors.New("no such region"))}}
-		r := managedtest.NewBucketReconciler(
+		ext := kit.CountingClient{
+			Outdated: true, Errs: map[string]error{"update": Terminal(errors.New("no such region"))},
+		}
+		r := kit.NewBucketReconciler(
 			api, With(New(1000, 1000)), ext.Connect(),
 			managed.WithDeterministicExternalName(true), managed.WithPollInterval(time.Minute),
 		)
 		for range 60 {
-			managedtest.MustReconcileTimes(t, r, 1)
+			kit.MustReconcileTimes(t, r, 1)
 			time.Sleep(time.Minute)
 		}
-		managedtest.ExpectEqual(t, reason, "updates", 1, ext.Count("update"))
-		managedtest.ExpectEqual(t, reason, "Synced", ReasonTerminal, managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
+		kit.ExpectEqual(t, reason, "updates", 1, ext.Count("update"))
+		kit.ExpectEqual(t, reason, "Synced", ReasonTerminal, kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
 	})
 }
 
@@ -1093,7 +1124,7 @@ func TestTerminal_UpdateAfterInterruptedCreate(t *testing.T) {
 func pollEachMinute(t *testing.T, r reconcile.Reconciler, n int) {
 	t.Helper()
 	for range n {
-		managedtest.MustReconcileTimes(t, r, 1)
+		kit.MustReconcileTimes(t, r, 1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 	}
@@ -1102,29 +1133,29 @@ func pollEachMinute(t *testing.T, r reconcile.Reconciler, n int) {
 func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		client managedtest.CountingClient
+		client kit.CountingClient
 		call   string
 		async  bool
 	}{
 		"Create": {
 			reason: "An external resource that was created by hand, and deleted again, should be created.",
-			client: managedtest.CountingClient{Absent: true},
+			client: kit.CountingClient{Absent: true},
 			call:   "create",
 		},
 		"Update": {
 			reason: "An external resource that was repaired by hand, and changed again, should be updated.",
-			client: managedtest.CountingClient{Outdated: true},
+			client: kit.CountingClient{Outdated: true},
 			call:   "update",
 		},
 		"AsyncCreate": {
 			reason: "An external resource that was created by hand, and deleted again, should be created asynchronously.",
-			client: managedtest.CountingClient{Absent: true},
+			client: kit.CountingClient{Absent: true},
 			call:   "create",
 			async:  true,
 		},
 		"AsyncUpdate": {
 			reason: "An external resource that was repaired by hand, and changed again, should be updated asynchronously.",
-			client: managedtest.CountingClient{Outdated: true},
+			client: kit.CountingClient{Outdated: true},
 			call:   "update",
 			async:  true,
 		},
@@ -1132,27 +1163,29 @@ func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithFinalizers(managed.FinalizerName)))
+				api := testkit.NewAPI(
+					kit.NewBucket(kit.WithExternalName("n"), kit.WithFinalizers(managed.FinalizerName)),
+				)
 				ext, limits := tc.client, New(1000, 1000)
 				ext.Errs = map[string]error{tc.call: Terminal(errors.New("no"))}
 				opts := []managed.ReconcilerOption{ext.Connect(), With(limits), managed.WithPollInterval(time.Minute)}
 				if tc.async {
-					opts = append(opts, managed.WithAsync(managedtest.NewTracker(api)))
+					opts = append(opts, managed.WithAsync(kit.NewTracker(api)))
 				}
-				r := managedtest.NewBucketReconciler(api, opts...)
+				r := kit.NewBucketReconciler(api, opts...)
 				pollEachMinute(t, r, 5)
-				managedtest.ExpectEqual(t, "A terminal error should not be repeated.", "calls", 1, ext.Count(tc.call))
+				kit.ExpectEqual(t, "A terminal error should not be repeated.", "calls", 1, ext.Count(tc.call))
 
 				ext.Errs, ext.Absent, ext.Outdated = nil, false, false
 				pollEachMinute(t, r, 2)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "A terminal error should not be counted after the repair.", "gauge", 0.0,
 					gauge(t, limits, "graft_terminal_errors"),
 				)
 
 				ext.Absent, ext.Outdated = tc.client.Absent, tc.client.Outdated
 				pollEachMinute(t, r, 1)
-				managedtest.ExpectEqual(t, tc.reason, "calls", 2, ext.Count(tc.call))
+				kit.ExpectEqual(t, tc.reason, "calls", 2, ext.Count(tc.call))
 			})
 		})
 	}
@@ -1162,16 +1195,18 @@ func TestTerminal_ExternalResourceIsDeleted(t *testing.T) {
 	for name, async := range map[string]bool{"Synchronous": false, "Asynchronous": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithFinalizers(managed.FinalizerName)))
-				ext := managedtest.CountingClient{Outdated: true}
+				api := testkit.NewAPI(
+					kit.NewBucket(kit.WithExternalName("n"), kit.WithFinalizers(managed.FinalizerName)),
+				)
+				ext := kit.CountingClient{Outdated: true}
 				ext.Errs = map[string]error{"update": Terminal(errors.New("immutable"))}
 				opts := []managed.ReconcilerOption{ext.Connect(), managed.WithPollInterval(time.Minute)}
 				if async {
-					opts = append(opts, managed.WithAsync(managedtest.NewTracker(api)))
+					opts = append(opts, managed.WithAsync(kit.NewTracker(api)))
 				}
-				r := managedtest.NewBucketReconciler(api, append(opts, With(New(1000, 1000)))...)
+				r := kit.NewBucketReconciler(api, append(opts, With(New(1000, 1000)))...)
 				pollEachMinute(t, r, 5)
-				managedtest.ExpectEqual(t, "A terminal error should not be repeated.", "updates", 1, ext.Count("update"))
+				kit.ExpectEqual(t, "A terminal error should not be repeated.", "updates", 1, ext.Count("update"))
 
 				ext.Absent = true
 				pollEachMinute(t, r, 2)
@@ -1208,14 +1243,16 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithFinalizers(managed.FinalizerName)))
+				api := testkit.NewAPI(
+					kit.NewBucket(kit.WithExternalName("n"), kit.WithFinalizers(managed.FinalizerName)),
+				)
 				changes := 0
 				called := func(call string, mg resource.Managed) {
 					if call == "observe" {
 						mg.SetLabels(map[string]string{"not": "stored"})
 					}
 					if call == tc.sets {
-						managedtest.WithAnnotation("example.org/last", time.Now().String())(managedtest.AsBucket(mg))
+						kit.WithAnnotation("example.org/last", time.Now().String())(kit.AsBucket(mg))
 					}
 				}
 				change := func(mg resource.Managed) error {
@@ -1225,32 +1262,33 @@ func TestTerminal_ProviderSetsAnnotation(t *testing.T) {
 				}
 				poll := stdcmp.Or(tc.poll, time.Minute)
 				limits := With(New(1000, 1000))
-				r := managedtest.NewBucketReconciler(api, limits, managed.WithPollInterval(poll), managedtest.WithClient(managed.ExternalClientFns{
-					ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-						called("observe", mg)
-						return managed.ExternalObservation{ResourceExists: tc.exists}, nil
-					},
-					CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-						return managed.ExternalCreation{}, change(mg)
-					},
-					UpdateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
-						return managed.ExternalUpdate{}, change(mg)
-					},
-				}))
+				r := kit.NewBucketReconciler(api, limits, managed.WithPollInterval(poll),
+					kit.WithClient(managed.ExternalClientFns{
+						ObserveFn: func(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+							called("observe", mg)
+							return managed.ExternalObservation{ResourceExists: tc.exists}, nil
+						},
+						CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+							return managed.ExternalCreation{}, change(mg)
+						},
+						UpdateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
+							return managed.ExternalUpdate{}, change(mg)
+						},
+					}))
 				for range 30 {
-					_, err := r.Reconcile(t.Context(), managedtest.Request())
-					managedtest.Must(t, err)
+					_, err := r.Reconcile(t.Context(), kit.Request())
+					kit.Must(t, err)
 					time.Sleep(poll)
 				}
-				managedtest.ExpectEqual(t, tc.reason, "few calls", true, changes <= 2)
+				kit.ExpectEqual(t, tc.reason, "few calls", true, changes <= 2)
 				before := changes
-				managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("example.org/retry", "1"))
+				kit.UpdateBucket(t, api, "b", kit.WithAnnotation("example.org/retry", "1"))
 				for range 3 {
-					_, err := r.Reconcile(t.Context(), managedtest.Request())
-					managedtest.Must(t, err)
+					_, err := r.Reconcile(t.Context(), kit.Request())
+					kit.Must(t, err)
 					time.Sleep(poll)
 				}
-				managedtest.ExpectEqual(t, "A user's annotation should repeat the call.", "calls", true, changes > before)
+				kit.ExpectEqual(t, "A user's annotation should repeat the call.", "calls", true, changes > before)
 			})
 		})
 	}
@@ -1260,39 +1298,41 @@ func TestTerminal_OfOtherCalls(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		call   string
-		bucket []managedtest.BucketModifier
+		bucket []kit.BucketModifier
 	}{
 		"Connect": {reason: "A provider that can't be connected to should be tried at each poll.", call: "connect"},
 		"Observe": {reason: "Observe should be called at each poll.", call: "observe"},
 		"Delete": {
 			reason: "Delete should be called at each poll.",
 			call:   "delete",
-			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket: []kit.BucketModifier{kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName)},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(append([]managedtest.BucketModifier{managedtest.WithExternalName("n")}, tc.bucket...)...))
-				ext := &managedtest.CountingClient{Errs: map[string]error{tc.call: Terminal(errors.New("no"))}}
-				r := managedtest.NewBucketReconciler(
+				api := testkit.NewAPI(
+					kit.NewBucket(append([]kit.BucketModifier{kit.WithExternalName("n")}, tc.bucket...)...),
+				)
+				ext := &kit.CountingClient{Errs: map[string]error{tc.call: Terminal(errors.New("no"))}}
+				r := kit.NewBucketReconciler(
 					api, ext.Connect(), managed.WithPollInterval(time.Minute), With(New(1000, 1000)),
 				)
 				for range 3 {
-					res := managedtest.ReconcileOnce(t, r, "b")
-					managedtest.ExpectEqual(t, tc.reason, "requeue", time.Minute, res.RequeueAfter)
-					c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
-					managedtest.ExpectEqual(t, tc.reason, "Synced", ReasonTerminal, c.Reason)
+					res := kit.ReconcileOnce(t, r, "b")
+					kit.ExpectEqual(t, tc.reason, "requeue", time.Minute, res.RequeueAfter)
+					c := kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+					kit.ExpectEqual(t, tc.reason, "Synced", ReasonTerminal, c.Reason)
 					if !strings.Contains(c.Message, "no: tried again only at each poll") {
 						t.Errorf("The message should say when the call is repeated: got %q", c.Message)
 					}
 				}
 				ext.Errs = nil
-				managedtest.MustReconcileTimes(t, r, 2)
+				kit.MustReconcileTimes(t, r, 2)
 				if len(tc.bucket) == 0 {
-					managedtest.ExpectEqual(
+					kit.ExpectEqual(
 						t, "The reconcile should succeed when the call does.", "Synced", xpv2.ReasonReconcileSuccess,
-						managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+						kit.ReasonOf(kit.GetBucket(t, api), xpv2.TypeSynced),
 					)
 				}
 			})
@@ -1302,14 +1342,15 @@ func TestTerminal_OfOtherCalls(t *testing.T) {
 
 func TestTerminal_DoesNotHoldUpADeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
-		ext := &managedtest.CountingClient{Absent: true, Errs: map[string]error{"create": Terminal(errors.New("no"))}}
-		r := managedtest.NewBucketReconciler(api, ext.Connect(), With(New(1000, 1000)))
-		managedtest.MustReconcileTimes(t, r, 2)
-		managedtest.DeleteBucket(t, api, "b")
-		managedtest.MustReconcileTimes(t, r, 1)
-		managedtest.ExpectEqual(
-			t, "A managed resource with a terminal error should be deleted.", "name", "", managedtest.GetBucket(t, api).GetName(),
+		api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n")))
+		ext := &kit.CountingClient{Absent: true, Errs: map[string]error{"create": Terminal(errors.New("no"))}}
+		r := kit.NewBucketReconciler(api, ext.Connect(), With(New(1000, 1000)))
+		kit.MustReconcileTimes(t, r, 2)
+		kit.DeleteBucket(t, api, "b")
+		kit.MustReconcileTimes(t, r, 1)
+		kit.ExpectEqual(
+			t, "A managed resource with a terminal error should be deleted.", "name", "",
+			kit.GetBucket(t, api).GetName(),
 		)
 	})
 }
@@ -1322,27 +1363,27 @@ func TestTerminal_ManagedResourceIsRemoved(t *testing.T) {
 		"Removed": {reason: "A managed resource that no longer exists should not be counted."},
 		"Replaced": {
 			reason: "A managed resource should not be counted because of an earlier one of its name.",
-			after:  []client.Object{managedtest.NewBucket(managedtest.WithExternalName("other"))},
+			after:  []client.Object{kit.NewBucket(kit.WithExternalName("other"))},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
-			ext := &managedtest.CountingClient{Absent: true, Errs: map[string]error{"create": Terminal(errors.New("no"))}}
+			api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n")))
+			ext := &kit.CountingClient{Absent: true, Errs: map[string]error{"create": Terminal(errors.New("no"))}}
 			limits := New(1000, 1000)
-			r := managedtest.NewBucketReconciler(api, ext.Connect(), With(limits))
-			managedtest.MustReconcileTimes(t, r, 1)
-			managedtest.ExpectEqual(
+			r := kit.NewBucketReconciler(api, ext.Connect(), With(limits))
+			kit.MustReconcileTimes(t, r, 1)
+			kit.ExpectEqual(
 				t, "A terminal error should be counted.", "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"),
 			)
 
-			managedtest.RemoveBucket(t, api, "b")
+			kit.RemoveBucket(t, api, "b")
 			for _, o := range tc.after {
-				managedtest.Must(t, api.Server().Create(t.Context(), o))
+				kit.Must(t, api.Server().Create(t.Context(), o))
 			}
 			ext.Absent, ext.Errs = false, nil
-			managedtest.MustReconcileTimes(t, r, 1)
-			managedtest.ExpectEqual(t, tc.reason, "gauge", 0.0, gauge(t, limits, "graft_terminal_errors"))
+			kit.MustReconcileTimes(t, r, 1)
+			kit.ExpectEqual(t, tc.reason, "gauge", 0.0, gauge(t, limits, "graft_terminal_errors"))
 		})
 	}
 }
@@ -1351,43 +1392,45 @@ func TestThrottled_Async(t *testing.T) {
 	for _, at := range []string{"create", "update"} {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")), managedtest.NewBucket(managedtest.WithName("neighbour")))
-				ext := &managedtest.CountingClient{
+				api := testkit.NewAPI(
+					kit.NewBucket(kit.WithExternalName("n")), kit.NewBucket(kit.WithName("neighbour")),
+				)
+				ext := &kit.CountingClient{
 					Absent:   at == "create",
 					Outdated: at == "update",
 					Errs:     map[string]error{at: Throttled(errors.New("slow down"), time.Minute)},
 				}
-				r := managedtest.NewBucketReconciler(
-					api, ext.Connect(), managed.WithAsync(managedtest.NewTracker(api)), With(New(100, 100)),
+				r := kit.NewBucketReconciler(
+					api, ext.Connect(), managed.WithAsync(kit.NewTracker(api)), With(New(100, 100)),
 				)
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.MustReconcileTimes(t, r, 1)
 				synctest.Wait()
 				before := len(ext.Calls)
-				managedtest.ReconcileOnce(t, r, "b")
-				managedtest.ReconcileOnce(t, r, "neighbour")
-				managedtest.ExpectEqual(
+				kit.ReconcileOnce(t, r, "b")
+				kit.ReconcileOnce(t, r, "neighbour")
+				kit.ExpectEqual(
 					t, "An operation that is throttled should close the account.", "calls", before, len(ext.Calls),
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "A create that was refused should not be pending.", "incomplete", false,
-					meta.ExternalCreateIncomplete(managedtest.GetBucket(t, api)),
+					meta.ExternalCreateIncomplete(kit.GetBucket(t, api)),
 				)
 
 				ext.Errs, ext.Outdated = nil, false
 				time.Sleep(65 * time.Second)
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.MustReconcileTimes(t, r, 1)
 				time.Sleep(5 * time.Second)
-				managedtest.MustReconcileTimes(t, r, 3)
+				kit.MustReconcileTimes(t, r, 3)
 				synctest.Wait()
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.MustReconcileTimes(t, r, 1)
 				if at == "create" {
-					managedtest.ExpectEqual(
+					kit.ExpectEqual(
 						t, "A create that was refused should be made again, once.", "creates", 2, ext.Count("create"),
 					)
 				}
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "The reconcile should succeed when the account is open again.", "Synced",
-					xpv2.ReasonReconcileSuccess, managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+					xpv2.ReasonReconcileSuccess, kit.ReasonOf(kit.GetBucket(t, api), xpv2.TypeSynced),
 				)
 			})
 		})
@@ -1427,9 +1470,11 @@ func TestTerminal_Resumed(t *testing.T) {
 
 func testTerminalResumed(t *testing.T, reason string, changed bool, want int) {
 	synctest.Test(t, func(t *testing.T) {
-		api, limits, creates := testkit.NewAPI(managedtest.NewBucket()), New(1000, 1000), 0
-		connector := managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
-			ec := managedtest.NewExternalClient(managed.ExternalClientFns{
+		api, limits, creates := testkit.NewAPI(kit.NewBucket()), New(1000, 1000), 0
+		connector := managed.ExternalConnectorFn(func(
+			context.Context, resource.Managed,
+		) (managed.ExternalClient, error) {
+			ec := kit.NewExternalClient(managed.ExternalClientFns{
 				ObserveFn: func(context.Context, resource.Managed) (managed.ExternalObservation, error) {
 					return managed.ExternalObservation{}, nil
 				},
@@ -1443,23 +1488,25 @@ func testTerminalResumed(t *testing.T, reason string, changed bool, want int) {
 			})
 			return resumingClient{&ec, Terminal(errors.New("no such region"))}, nil
 		})
-		r := managedtest.NewBucketReconciler(
-			api, managed.WithExternalConnector(connector), managed.WithAsync(managedtest.NewTracker(api)), With(limits),
+		r := kit.NewBucketReconciler(
+			api, managed.WithExternalConnector(connector), managed.WithAsync(kit.NewTracker(api)), With(limits),
 			managed.WithPollInterval(time.Minute),
 		)
 		for i := range 60 {
-			managedtest.MustReconcileTimes(t, r, 1)
+			kit.MustReconcileTimes(t, r, 1)
 			synctest.Wait()
 			if i == 0 && changed {
-				b := managedtest.GetBucket(t, api)
-				managedtest.UpdateBucket(t, api, b.GetName(), func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				b := kit.GetBucket(t, api)
+				kit.UpdateBucket(
+					t, api, b.GetName(), func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" },
+				)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		managedtest.ExpectEqual(t, reason, "creates", want, creates)
-		managedtest.ExpectEqual(t, reason, "Synced", ReasonTerminal, managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
-		managedtest.ExpectEqual(t, reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
+		kit.ExpectEqual(t, reason, "creates", want, creates)
+		kit.ExpectEqual(t, reason, "Synced", ReasonTerminal, kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Reason)
+		kit.ExpectEqual(t, reason, "gauge", 1.0, gauge(t, limits, "graft_terminal_errors"))
 	})
 }
 
@@ -1467,34 +1514,34 @@ func TestTerminal_Async(t *testing.T) {
 	for _, at := range []string{"create", "update"} {
 		t.Run(at, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
-				ext := &managedtest.CountingClient{
+				api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n")))
+				ext := &kit.CountingClient{
 					Absent:   at == "create",
 					Outdated: at == "update",
 					Errs:     map[string]error{at: Terminal(errors.New("no such region"))},
 				}
-				r := managedtest.NewBucketReconciler(
-					api, ext.Connect(), managed.WithAsync(managedtest.NewTracker(api)), managed.WithPollInterval(time.Minute),
+				r := kit.NewBucketReconciler(
+					api, ext.Connect(), managed.WithAsync(kit.NewTracker(api)), managed.WithPollInterval(time.Minute),
 					With(New(1000, 1000)),
 				)
 				for range 60 {
-					managedtest.MustReconcileTimes(t, r, 1)
+					kit.MustReconcileTimes(t, r, 1)
 					time.Sleep(time.Minute)
 					synctest.Wait()
 				}
-				c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
-				managedtest.ExpectEqual(
+				c := kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				kit.ExpectEqual(
 					t, "An operation that fails with a terminal error should not be repeated.", "calls", 1,
 					ext.Count(at),
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "An operation that fails with a terminal error should not be repeated.", "Synced",
 					ReasonTerminal, c.Reason,
 				)
 				if !strings.HasPrefix(c.Message, "no such region: not tried again until") {
 					t.Errorf("Synced should have the error: got %q", c.Message)
 				}
-				if running := managedtest.GetBucket(t, api).GetCondition(
+				if running := kit.GetBucket(t, api).GetCondition(
 					asyncstate.TypeOperation,
 				); running.Reason != asyncstate.ReasonFailed || strings.Contains(
 					running.Message, "next attempt",
@@ -1505,31 +1552,31 @@ func TestTerminal_Async(t *testing.T) {
 					t.Errorf("The external resource should be observed at each poll: got %d", ext.Count("observe"))
 				}
 				api.Forget()
-				managedtest.MustReconcileTimes(t, r, 3)
-				managedtest.ExpectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
+				kit.MustReconcileTimes(t, r, 3)
+				kit.ExpectEqual(t, "The same situation should be written once.", "writes", 0, api.Writes())
 
 				ext.Errs[at] = Terminal(errors.New("the quota is zero"))
-				managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "nowhere" })
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "nowhere" })
+				kit.MustReconcileTimes(t, r, 1)
 				synctest.Wait()
-				managedtest.MustReconcileTimes(t, r, 2)
-				c = managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+				kit.MustReconcileTimes(t, r, 2)
+				c = kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
 				if !strings.HasPrefix(c.Message, "the quota is zero: not tried again until") {
 					t.Errorf("Synced should have the new error: got %q", c.Message)
 				}
 
 				ext.Errs, ext.Outdated = nil, false
-				managedtest.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
+				kit.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
 				time.Sleep(time.Second) // creates start at least a second apart
-				managedtest.MustReconcileTimes(t, r, 1)
+				kit.MustReconcileTimes(t, r, 1)
 				synctest.Wait()
-				managedtest.MustReconcileTimes(t, r, 2)
-				managedtest.ExpectEqual(
+				kit.MustReconcileTimes(t, r, 2)
+				kit.ExpectEqual(
 					t, "A changed spec should be tried at once.", "creates", at == "create", ext.Count("create") == 3,
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "A changed spec should be tried at once.", "Synced", xpv2.ReasonReconcileSuccess,
-					managedtest.ReasonOf(managedtest.GetBucket(t, api), xpv2.TypeSynced),
+					kit.ReasonOf(kit.GetBucket(t, api), xpv2.TypeSynced),
 				)
 			})
 		})
@@ -1538,13 +1585,13 @@ func TestTerminal_Async(t *testing.T) {
 
 func TestCharge_Async(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")))
-		ext := &managedtest.CountingClient{Absent: true}
+		api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n")))
+		ext := &kit.CountingClient{Absent: true}
 		limits := New(0.001, 10)
-		r := managedtest.NewBucketReconciler(api, ext.Connect(), managed.WithAsync(managedtest.NewTracker(api)), With(limits))
-		managedtest.MustReconcileTimes(t, r, 1)
+		r := kit.NewBucketReconciler(api, ext.Connect(), managed.WithAsync(kit.NewTracker(api)), With(limits))
+		kit.MustReconcileTimes(t, r, 1)
 		synctest.Wait()
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "An observation and an asynchronous create should take a token each.", "tokens", 8.0,
 			gauge(t, limits, "graft_limit_tokens"),
 		)
@@ -1553,29 +1600,31 @@ func TestCharge_Async(t *testing.T) {
 
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("n")), managedtest.NewBucket(managedtest.WithName("other"), managedtest.WithExternalName("n")))
-		ext := &managedtest.CountingClient{}
-		o := managed.WithExternalConnector(managedtest.NewConnector(managed.ExternalClientFns{
+		api := testkit.NewAPI(
+			kit.NewBucket(kit.WithExternalName("n")), kit.NewBucket(kit.WithName("other"), kit.WithExternalName("n")),
+		)
+		ext := &kit.CountingClient{}
+		o := managed.WithExternalConnector(kit.NewConnector(managed.ExternalClientFns{
 			ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				Charge(ctx, 20)
 				Charge(ctx, -5)
 				ext.Calls = append(ext.Calls, "observe")
-				return managedtest.ObserveExists(ctx, mg)
+				return kit.ObserveExists(ctx, mg)
 			},
 		}))
 		limits := New(10, 10)
-		r := managedtest.NewBucketReconciler(api, o, With(limits))
-		managedtest.ReconcileOnce(t, r, "b")
-		res := managedtest.ReconcileOnce(t, r, "other")
-		managedtest.ExpectEqual(
+		r := kit.NewBucketReconciler(api, o, With(limits))
+		kit.ReconcileOnce(t, r, "b")
+		res := kit.ReconcileOnce(t, r, "other")
+		kit.ExpectEqual(
 			t, "Later reconciles should pay for what a client charges.", "requeue", 1200*time.Millisecond,
 			res.RequeueAfter.Round(time.Millisecond),
 		)
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "A reconcile that waits should be counted.", "graft_limited_reconciles_total", 1.0,
 			gauge(t, limits, "graft_limited_reconciles_total"),
 		)
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "The tokens of the account should be in a metric.", "graft_limit_tokens", -11.0,
 			gauge(t, limits, "graft_limit_tokens"),
 		)
@@ -1587,9 +1636,9 @@ func TestCharge(t *testing.T) {
 func gauge(t *testing.T, c prometheus.Collector, name string) float64 {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	managedtest.Must(t, reg.Register(c))
+	kit.Must(t, reg.Register(c))
 	families, err := reg.Gather()
-	managedtest.Must(t, err)
+	kit.Must(t, err)
 	sum := 0.0
 	for _, f := range families {
 		if f.GetName() != name {

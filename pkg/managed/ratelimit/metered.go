@@ -33,7 +33,9 @@ func (m *metered) Create(ctx context.Context, c *layer.Call) (layer.Creation, er
 
 // Update the external resource.
 func (m *metered) Update(ctx context.Context, c *layer.Call) (managed.ExternalUpdate, error) {
-	return limit.CallKeepingError(c.Meter(), func() (managed.ExternalUpdate, error) { return m.External.Update(ctx, c) })
+	return limit.CallKeepingError(
+		c.Meter(), func() (managed.ExternalUpdate, error) { return m.External.Update(ctx, c) },
+	)
 }
 
 // Delete the external resource.

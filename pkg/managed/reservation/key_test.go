@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -46,26 +46,26 @@ func TestDefaultReservationKey(t *testing.T) {
 	}{
 		"Unnamed": {
 			reason: "Nothing should be reserved while the external name is unknown.",
-			mg:     managedtest.NewBucket(managedtest.WithProviderConfig("c")),
+			mg:     kit.NewBucket(kit.WithProviderConfig("c")),
 		},
 		"NoConfig": {
 			reason: "A managed resource without a provider config should have a key.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n")),
+			mg:     kit.NewBucket(kit.WithExternalName("n")),
 			want:   `Bucket.sample.graft.crossplane.io - "n"`,
 		},
 		"OfCluster": {
 			reason: "A cluster-scoped provider config should give one key for all namespaces.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithProviderConfig("c")),
+			mg:     kit.NewBucket(kit.WithExternalName("n"), kit.WithProviderConfig("c")),
 			want:   `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "n"`,
 		},
 		"OfNamespace": {
 			reason: "A namespaced provider config should give a key for its namespace.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n"), withNamespacedProviderConfig),
+			mg:     kit.NewBucket(kit.WithExternalName("n"), withNamespacedProviderConfig),
 			want:   `Bucket.sample.graft.crossplane.io ProviderConfig/default/c "n"`,
 		},
 		"Quoted": {
 			reason: "A name with quotes should not look like another key.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("a\" \"b"), managedtest.WithProviderConfig("c")),
+			mg:     kit.NewBucket(kit.WithExternalName("a\" \"b"), kit.WithProviderConfig("c")),
 			want:   `Bucket.sample.graft.crossplane.io ClusterProviderConfig/c "a\" \"b"`,
 		},
 		"Legacy": {
@@ -77,8 +77,8 @@ func TestDefaultReservationKey(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, err := defaultKey(testkit.BucketKind().GroupKind(), logging.NewNopLogger())(t.Context(), tc.mg)
-			managedtest.Must(t, err)
-			managedtest.ExpectEqual(t, tc.reason, "key", tc.want, got)
+			kit.Must(t, err)
+			kit.ExpectEqual(t, tc.reason, "key", tc.want, got)
 		})
 	}
 }
@@ -106,19 +106,19 @@ func TestDefaultReservationKey_Log(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(bucketWithSharedName("b", managedtest.WithNamespace(tc.namespace)))
+			api := testkit.NewAPI(bucketWithSharedName("b", kit.WithNamespace(tc.namespace)))
 			log := &testkit.Said{}
-			ext := &managedtest.ExternalResource{}
-			r := managedtest.NewBucketReconciler(
+			ext := &kit.ExternalResource{}
+			r := kit.NewBucketReconciler(
 				api,
 				append(
-					tc.options, managedtest.WithClient(ext.Client()), With(leaseNamespace), managed.WithLogger(log),
+					tc.options, kit.WithClient(ext.Client()), With(leaseNamespace), managed.WithLogger(log),
 				)...,
 			)
 			for range 3 {
-				_, _ = r.Reconcile(t.Context(), managedtest.RequestFor(tc.namespace+"/b"))
+				_, _ = r.Reconcile(t.Context(), kit.RequestFor(tc.namespace+"/b"))
 			}
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(
 				t, tc.reason, "lines", tc.want, strings.Count(strings.Join(log.Lines(), ""), "WithKey"),
 			)
 		})
@@ -136,64 +136,66 @@ func TestProviderConfigKey(t *testing.T) {
 	}{
 		"Account": {
 			reason: "The key should have the field in place of the provider config's name.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n"), withNamespacedProviderConfig),
+			mg:     kit.NewBucket(kit.WithExternalName("n"), withNamespacedProviderConfig),
 			want:   `Bucket.sample.graft.crossplane.io ["one"] "n"`,
 		},
 		"OtherNamespace": {
 			reason: "Provider configs of one account should have one key.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithNamespace("b"), withNamespacedProviderConfig),
+			mg:     kit.NewBucket(kit.WithExternalName("n"), kit.WithNamespace("b"), withNamespacedProviderConfig),
 			want:   `Bucket.sample.graft.crossplane.io ["one"] "n"`,
 		},
 		"OtherAccount": {
 			reason: "Provider configs of two accounts should have two keys.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithNamespace("c"), withNamespacedProviderConfig),
+			mg:     kit.NewBucket(kit.WithExternalName("n"), kit.WithNamespace("c"), withNamespacedProviderConfig),
 			want:   `Bucket.sample.graft.crossplane.io ["two"] "n"`,
 		},
 		"OfCluster": {
 			reason: "A cluster-scoped provider config should have the key of its account.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithProviderConfig("c")),
+			mg:     kit.NewBucket(kit.WithExternalName("n"), kit.WithProviderConfig("c")),
 			want:   `Bucket.sample.graft.crossplane.io ["one"] "n"`,
 		},
 		"Fields": {
 			reason: "The key should have all fields.",
-			mg:     managedtest.NewBucket(managedtest.WithExternalName("n"), withNamespacedProviderConfig),
+			mg:     kit.NewBucket(kit.WithExternalName("n"), withNamespacedProviderConfig),
 			fields: []string{"metadata.name", "spec.account"},
 			want:   `Bucket.sample.graft.crossplane.io ["c" "one"] "n"`,
 		},
 		"Unnamed": {
 			reason: "Nothing should be reserved while the external name is unknown.",
-			mg:     managedtest.NewBucket(managedtest.WithNamespace("missing"), withNamespacedProviderConfig),
+			mg:     kit.NewBucket(kit.WithNamespace("missing"), withNamespacedProviderConfig),
 		},
 		"Missing": {
-			reason:  "We should return an error if there is no provider config.",
-			mg:      managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithNamespace("missing"), withNamespacedProviderConfig),
+			reason: "We should return an error if there is no provider config.",
+			mg: kit.NewBucket(
+				kit.WithExternalName("n"), kit.WithNamespace("missing"), withNamespacedProviderConfig,
+			),
 			wantErr: "cannot get provider config",
 		},
 		"NoReference": {
 			reason:  "We should return an error if the managed resource has no provider config.",
-			mg:      managedtest.NewBucket(managedtest.WithExternalName("n")),
+			mg:      kit.NewBucket(kit.WithExternalName("n")),
 			wantErr: "no reference to a provider config",
 		},
 		"NotSet": {
 			reason:  "We should return an error if the field is not set.",
-			mg:      managedtest.NewBucket(managedtest.WithExternalName("n"), managedtest.WithNamespace("empty"), withNamespacedProviderConfig),
+			mg:      kit.NewBucket(kit.WithExternalName("n"), kit.WithNamespace("empty"), withNamespacedProviderConfig),
 			wantErr: `ProviderConfig "c" has no spec.account`,
 		},
 		"NoField": {
 			reason:  "We should return an error if there is no such field.",
-			mg:      managedtest.NewBucket(managedtest.WithExternalName("n"), withNamespacedProviderConfig),
+			mg:      kit.NewBucket(kit.WithExternalName("n"), withNamespacedProviderConfig),
 			fields:  []string{"spec.acount"},
 			wantErr: "has no spec.acount",
 		},
 		"NoValue": {
 			reason:  "We should return an error if the field is an object.",
-			mg:      managedtest.NewBucket(managedtest.WithExternalName("n"), withNamespacedProviderConfig),
+			mg:      kit.NewBucket(kit.WithExternalName("n"), withNamespacedProviderConfig),
 			fields:  []string{"spec"},
 			wantErr: "not a string, number or boolean",
 		},
 		"InValue": {
 			reason:  "We should return an error if a part of the path is a value.",
-			mg:      managedtest.NewBucket(managedtest.WithExternalName("n"), withNamespacedProviderConfig),
+			mg:      kit.NewBucket(kit.WithExternalName("n"), withNamespacedProviderConfig),
 			fields:  []string{"spec.account.id"},
 			wantErr: "cannot read a field",
 		},
@@ -205,7 +207,7 @@ func TestProviderConfigKey(t *testing.T) {
 		"UnknownKind": {
 			reason:  "The error should say to add the provider config to the manager's scheme.",
 			wantErr: "add them to the manager's scheme",
-			mg: managedtest.NewBucket(managedtest.WithExternalName("n"), func(b *v1alpha1.Bucket) {
+			mg: kit.NewBucket(kit.WithExternalName("n"), func(b *v1alpha1.Bucket) {
 				b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "Account", Name: "c"}
 			}),
 		},
@@ -225,7 +227,7 @@ func TestProviderConfigKey(t *testing.T) {
 			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("\n%s\nProviderConfigKey(...): want error %q, got %v", tc.reason, tc.wantErr, err)
 			}
-			managedtest.ExpectEqual(t, tc.reason, "key", tc.want, got)
+			kit.ExpectEqual(t, tc.reason, "key", tc.want, got)
 		})
 	}
 }
@@ -233,18 +235,18 @@ func TestProviderConfigKey(t *testing.T) {
 func TestReservation_AccountOfTwoNamespaces(t *testing.T) {
 	const reason = "One managed resource at a time should act on an external resource, also if two namespaces share an account."
 	api := testkit.NewAPI(
-		bucketWithSharedName("a", managedtest.WithNamespace("a"), withNamespacedProviderConfig),
-		bucketWithSharedName("b", managedtest.WithNamespace("b"), withNamespacedProviderConfig), providerConfig("a", "one"),
+		bucketWithSharedName("a", kit.WithNamespace("a"), withNamespacedProviderConfig),
+		bucketWithSharedName("b", kit.WithNamespace("b"), withNamespacedProviderConfig), providerConfig("a", "one"),
 		providerConfig("b", "one"),
 	)
-	ext := &managedtest.ExternalResource{}
-	r := managedtest.NewBucketReconciler(
-		api, managedtest.WithClient(ext.Client()), With(leaseNamespace),
+	ext := &kit.ExternalResource{}
+	r := kit.NewBucketReconciler(
+		api, kit.WithClient(ext.Client()), With(leaseNamespace),
 		WithKey(ProviderConfigKey(api.Client(), v1alpha1.GroupVersion(), "spec.account")),
 	)
-	_, _ = r.Reconcile(t.Context(), managedtest.RequestFor("a/a"))
-	_, _ = r.Reconcile(t.Context(), managedtest.RequestFor("b/b"))
-	managedtest.ExpectEqual(t, reason, "calls", []string{"create a"}, ext.Calls)
+	_, _ = r.Reconcile(t.Context(), kit.RequestFor("a/a"))
+	_, _ = r.Reconcile(t.Context(), kit.RequestFor("b/b"))
+	kit.ExpectEqual(t, reason, "calls", []string{"create a"}, ext.Calls)
 }
 
 func TestReservation_KeyFails(t *testing.T) {
@@ -267,14 +269,14 @@ func TestReservation_KeyFails(t *testing.T) {
 		},
 		"Update": {
 			reason:     "Nothing should be updated without a key.",
-			bucket:     bucketWithSharedName("b", managedtest.WithFinalizers(managed.FinalizerName)),
+			bucket:     bucketWithSharedName("b", kit.WithFinalizers(managed.FinalizerName)),
 			exists:     true,
 			keyFails:   always,
 			wantSynced: "boom",
 		},
 		"Delete": {
 			reason:     "Nothing should be deleted without a key.",
-			bucket:     bucketWithSharedName("b", managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithDeletionTimestamp),
+			bucket:     bucketWithSharedName("b", kit.WithFinalizers(managed.FinalizerName), kit.WithDeletionTimestamp),
 			exists:     true,
 			keyFails:   always,
 			wantSynced: "boom",
@@ -288,7 +290,7 @@ func TestReservation_KeyFails(t *testing.T) {
 		},
 		"Release": {
 			reason:     "An event should say that a lease can't be released when the managed resource goes.",
-			bucket:     bucketWithSharedName("b", managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithDeletionTimestamp),
+			bucket:     bucketWithSharedName("b", kit.WithFinalizers(managed.FinalizerName), kit.WithDeletionTimestamp),
 			keyFails:   func(call int) bool { return call > 1 },
 			wantEvents: 1,
 		},
@@ -296,7 +298,7 @@ func TestReservation_KeyFails(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(tc.bucket)
-			ext := &managedtest.ExternalResource{Exists: tc.exists, Outdated: true}
+			ext := &kit.ExternalResource{Exists: tc.exists, Outdated: true}
 			recorder := &testkit.Said{}
 			calls := 0
 			key := func(context.Context, resource.Managed) (string, error) {
@@ -305,21 +307,21 @@ func TestReservation_KeyFails(t *testing.T) {
 				}
 				return "key", nil
 			}
-			r := managedtest.NewBucketReconciler(
-				api, managedtest.WithClient(ext.Client()), managed.WithRecorder(recorder), With(leaseNamespace),
+			r := kit.NewBucketReconciler(
+				api, kit.WithClient(ext.Client()), managed.WithRecorder(recorder), With(leaseNamespace),
 				WithKey(key),
 			)
 			for range 2 {
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 			}
-			managedtest.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, ext.Calls)
-			managedtest.ExpectEqual(t, tc.reason, "leases", tc.wantLeases, len(leasesByKey(t, api)))
-			managedtest.ExpectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events("CannotReleaseReservation")))
+			kit.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, ext.Calls)
+			kit.ExpectEqual(t, tc.reason, "leases", tc.wantLeases, len(leasesByKey(t, api)))
+			kit.ExpectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events("CannotReleaseReservation")))
 			if tc.wantSynced != "" {
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, tc.reason, "Synced",
 					"observe failed: cannot determine which external resource to reserve: "+tc.wantSynced,
-					managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message,
+					kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message,
 				)
 			}
 		})
@@ -333,10 +335,18 @@ func TestProviderConfigKey_CannotWork(t *testing.T) {
 		key    func()
 		want   string
 	}{
-		"NoClient":     {"We should refuse a nil client.", func() { ProviderConfigKey(nil, sample, "spec.account") }, "without a client"},
-		"NoField":      {"We should refuse a key of no field.", func() { ProviderConfigKey(c, sample) }, "or a field"},
-		"EmptyField":   {"We should refuse an empty field.", func() { ProviderConfigKey(c, sample, "") }, "pass a path"},
-		"EmptySegment": {"We should refuse a path that leads to nothing.", func() { ProviderConfigKey(c, sample, "spec..account") }, "pass a path"},
+		"NoClient": {
+			"We should refuse a nil client.", func() { ProviderConfigKey(nil, sample, "spec.account") },
+			"without a client",
+		},
+		"NoField": {"We should refuse a key of no field.", func() { ProviderConfigKey(c, sample) }, "or a field"},
+		"EmptyField": {
+			"We should refuse an empty field.", func() { ProviderConfigKey(c, sample, "") }, "pass a path",
+		},
+		"EmptySegment": {
+			"We should refuse a path that leads to nothing.", func() { ProviderConfigKey(c, sample, "spec..account") },
+			"pass a path",
+		},
 		"UnknownGroup": {
 			"We should refuse a group that is not in the scheme.",
 			func() { ProviderConfigKey(c, schema.GroupVersion{Group: "example.org", Version: "v1"}, "spec.account") },

@@ -17,16 +17,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
 // newReservingReconciler returns a reconciler with With.
-func newReservingReconciler(api *testkit.API, ext *managedtest.ExternalResource, o ...managed.ReconcilerOption) *managed.Reconciler {
-	return managedtest.NewBucketReconciler(api, append([]managed.ReconcilerOption{
-		With(leaseNamespace), managedtest.WithClient(ext.Client()),
+func newReservingReconciler(
+	api *testkit.API, ext *kit.ExternalResource, o ...managed.ReconcilerOption,
+) *managed.Reconciler {
+	return kit.NewBucketReconciler(api, append([]managed.ReconcilerOption{
+		With(leaseNamespace), kit.WithClient(ext.Client()),
 	}, o...)...)
 }
 
@@ -42,7 +44,7 @@ func takeOverLease(t *testing.T, api *testkit.API) {
 		Name:       "thief",
 		UID:        "uid-2",
 	}, claim{now: time.Now()})
-	managedtest.Must(t, api.Server().Create(context.Background(), u))
+	kit.Must(t, api.Server().Create(context.Background(), u))
 }
 
 // leasesByKey returns the leases by the reservation key in their annotation.
@@ -83,7 +85,7 @@ func expectHolder(t *testing.T, reason string, api *testkit.API, name string) {
 	if name != "" {
 		want[sharedKey] = name
 	}
-	managedtest.ExpectEqual(t, reason, "holders", want, holdersByKey(t, api))
+	kit.ExpectEqual(t, reason, "holders", want, holdersByKey(t, api))
 }
 
 func isLease(o client.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "Lease" }
@@ -96,9 +98,9 @@ func isHolderCheck(o client.Object) bool {
 
 // bucketWithSharedName returns a Bucket whose external name is "shared", so that all of them
 // refer to one external resource.
-func bucketWithSharedName(name string, mod ...managedtest.BucketModifier) *v1alpha1.Bucket {
-	return managedtest.NewBucket(append([]managedtest.BucketModifier{
-		managedtest.WithName(name), managedtest.WithExternalName("shared"), managedtest.WithProviderConfig("config"),
+func bucketWithSharedName(name string, mod ...kit.BucketModifier) *v1alpha1.Bucket {
+	return kit.NewBucket(append([]kit.BucketModifier{
+		kit.WithName(name), kit.WithExternalName("shared"), kit.WithProviderConfig("config"),
 	}, mod...)...)
 }
 
@@ -110,7 +112,7 @@ const leaseNamespace = "provider"
 func TestReservation_TakeOver(t *testing.T) {
 	holderCheckFails := func(err error) func(t *testing.T, api *testkit.API) {
 		return func(_ *testing.T, api *testkit.API) {
-			api.Before = managedtest.FailRequests(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
+			api.Before = kit.FailRequests(func(q testkit.Request) bool { return isHolderCheck(q.Object) }, err)
 		}
 	}
 	updateLease := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, api *testkit.API) {
@@ -118,7 +120,7 @@ func TestReservation_TakeOver(t *testing.T) {
 			t.Helper()
 			l := leasesByKey(t, api)[sharedKey]
 			fn(&l)
-			managedtest.Must(t, api.Server().Update(context.Background(), &l))
+			kit.Must(t, api.Server().Update(context.Background(), &l))
 		}
 	}
 	cases := map[string]struct {
@@ -134,14 +136,14 @@ func TestReservation_TakeOver(t *testing.T) {
 		},
 		"Killed": {
 			reason:        "The lease should be taken over when its holder no longer exists.",
-			change:        func(t *testing.T, api *testkit.API) { managedtest.RemoveBucket(t, api, "first") },
+			change:        func(t *testing.T, api *testkit.API) { kit.RemoveBucket(t, api, "first") },
 			wantTakenOver: true,
 		},
 		"AnotherOfTheName": {
 			reason: "The lease should be taken over when another object has the name of its holder.",
 			change: func(t *testing.T, api *testkit.API) {
-				managedtest.RemoveBucket(t, api, "first")
-				managedtest.Must(t, api.Server().Create(context.Background(), bucketWithSharedName("first")))
+				kit.RemoveBucket(t, api, "first")
+				kit.Must(t, api.Server().Create(context.Background(), bucketWithSharedName("first")))
 			},
 			wantTakenOver: true,
 		},
@@ -149,7 +151,7 @@ func TestReservation_TakeOver(t *testing.T) {
 			reason: "The holder should be looked up in the version that is reconciled, because its own may not be served any more.",
 			change: func(t *testing.T, api *testkit.API) {
 				t.Helper()
-				managedtest.RemoveBucket(t, api, "first")
+				kit.RemoveBucket(t, api, "first")
 				updateLease(func(u *unstructured.Unstructured) {
 					text := strings.ReplaceAll(
 						u.GetAnnotations()[annotationKeyHolder], v1alpha1.GroupVersion().String(),
@@ -157,7 +159,7 @@ func TestReservation_TakeOver(t *testing.T) {
 					)
 					meta.AddAnnotations(u, map[string]string{annotationKeyHolder: text})
 				})(t, api)
-				api.Before = managedtest.FailRequests(func(q testkit.Request) bool {
+				api.Before = kit.FailRequests(func(q testkit.Request) bool {
 					return isHolderCheck(q.Object) && q.Object.GetObjectKind().GroupVersionKind().Version == "v9"
 				}, &apimeta.NoKindMatchError{})
 			},
@@ -182,13 +184,15 @@ func TestReservation_TakeOver(t *testing.T) {
 		},
 		"Broken": {
 			reason:     "The lease should be kept when the API server returns an error.",
-			change:     holderCheckFails(managedtest.ServerError()),
+			change:     holderCheckFails(kit.ServerError()),
 			wantSynced: "etcd has no leader",
 		},
 		"Unread": {
 			reason: "The lease should be kept when it can't be read.",
 			change: func(_ *testing.T, api *testkit.API) {
-				api.Before = managedtest.FailRequests(func(q testkit.Request) bool { return isLease(q.Object) }, managedtest.ServerError())
+				api.Before = kit.FailRequests(
+					func(q testkit.Request) bool { return isLease(q.Object) }, kit.ServerError(),
+				)
 			},
 			wantSynced: "cannot read lease",
 		},
@@ -217,7 +221,7 @@ func TestReservation_TakeOver(t *testing.T) {
 			reason: "A lease that was deleted should be created again for the new holder.",
 			change: func(t *testing.T, api *testkit.API) {
 				l := leasesByKey(t, api)[sharedKey]
-				managedtest.Must(t, api.Server().Delete(context.Background(), &l))
+				kit.Must(t, api.Server().Delete(context.Background(), &l))
 			},
 			wantTakenOver: true,
 		},
@@ -225,13 +229,13 @@ func TestReservation_TakeOver(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(bucketWithSharedName("first"), bucketWithSharedName("second"))
-			ext := &managedtest.ExternalResource{}
+			ext := &kit.ExternalResource{}
 			r := newReservingReconciler(api, ext)
-			managedtest.MustReconcile(t, r, "first")
+			kit.MustReconcile(t, r, "first")
 			tc.change(t, api)
-			managedtest.MustReconcile(t, r, "second")
-			managedtest.ExpectEqual(t, tc.reason, "taken over", tc.wantTakenOver, holdersByKey(t, api)[sharedKey] == "second")
-			if m := managedtest.GetBucketNamed(
+			kit.MustReconcile(t, r, "second")
+			kit.ExpectEqual(t, tc.reason, "taken over", tc.wantTakenOver, holdersByKey(t, api)[sharedKey] == "second")
+			if m := kit.GetBucketNamed(
 				t, api, "second",
 			).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(m, tc.wantSynced) ||
 				(m == "") != (tc.wantSynced == "") {
@@ -239,10 +243,10 @@ func TestReservation_TakeOver(t *testing.T) {
 			}
 
 			calls := len(ext.Calls)
-			if tc.wantTakenOver && managedtest.GetBucketNamed(t, api, "first").GetUID() == "uid-1" {
-				managedtest.DeleteBucket(t, api, "first")
-				managedtest.MustReconcile(t, r, "first")
-				managedtest.ExpectEqual(
+			if tc.wantTakenOver && kit.GetBucketNamed(t, api, "first").GetUID() == "uid-1" {
+				kit.DeleteBucket(t, api, "first")
+				kit.MustReconcile(t, r, "first")
+				kit.ExpectEqual(
 					t, "A managed resource that has lost its lease should make no more calls.", "calls", []string{},
 					ext.Calls[calls:],
 				)
@@ -255,23 +259,23 @@ func TestLeases(t *testing.T) {
 	gr := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 	mine := holder{APIVersion: "v1", Kind: "Bucket", Namespace: leaseNamespace, Name: "mine", UID: "uid-mine"}
 	theirs := holder{APIVersion: "v1", Kind: "Bucket", Name: "theirs", UID: "uid-theirs"}
-	now := managedtest.NewClock().Now
+	now := kit.NewClock().Now
 	withoutHolder := func(t *testing.T, api *testkit.API) {
 		t.Helper()
 		u := emptyLease(leaseNamespace, leaseName("key"))
 		fill(u, "key", holder{}, claim{now: now})
-		managedtest.Must(t, api.Server().Create(t.Context(), u))
+		kit.Must(t, api.Server().Create(t.Context(), u))
 	}
 	deleteLease := func(t *testing.T, api *testkit.API) {
 		t.Helper()
-		managedtest.Must(t, api.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
+		kit.Must(t, api.Server().Delete(t.Context(), emptyLease(leaseNamespace, leaseName("key"))))
 	}
 	updateLease := func(fn func(u *unstructured.Unstructured)) func(t *testing.T, api *testkit.API) {
 		return func(t *testing.T, api *testkit.API) {
 			t.Helper()
 			u := leasesByKey(t, api)["key"]
 			fn(&u)
-			managedtest.Must(t, api.Server().Update(t.Context(), &u))
+			kit.Must(t, api.Server().Update(t.Context(), &u))
 		}
 	}
 	type want struct {
@@ -321,7 +325,9 @@ func TestLeases(t *testing.T) {
 			existing:     withoutHolder,
 			writeErr:     kerrors.NewConflict(gr, "x", nil),
 			failedWrites: 9,
-			want:         want{Holders: map[string]string{"key": ""}, Writes: 5, Err: "too many conflicting writes (5 attempts)"},
+			want: want{
+				Holders: map[string]string{"key": ""}, Writes: 5, Err: "too many conflicting writes (5 attempts)",
+			},
 		},
 		"NoNamespace": {
 			reason:       "The error should say that the namespace of the leases may not exist.",
@@ -366,10 +372,12 @@ func TestLeases(t *testing.T) {
 			want:      want{Holders: heldByMine, Err: "cannot read lease"},
 		},
 		"TakenOver": {
-			reason:           "A lease that another holder has taken over should be kept.",
-			release:          true,
-			beforeFirstWrite: updateLease(func(u *unstructured.Unstructured) { fill(u, "key", theirs, claim{now: now}) }),
-			want:             want{Holders: map[string]string{"key": "theirs"}, Writes: 1},
+			reason:  "A lease that another holder has taken over should be kept.",
+			release: true,
+			beforeFirstWrite: updateLease(
+				func(u *unstructured.Unstructured) { fill(u, "key", theirs, claim{now: now}) },
+			),
+			want: want{Holders: map[string]string{"key": "theirs"}, Writes: 1},
 		},
 		"Gone": {
 			reason:           "A lease that no longer exists should need no release.",
@@ -387,13 +395,13 @@ func TestLeases(t *testing.T) {
 			l := &leases{client: api.Client(), live: api.Live(), namespace: leaseNamespace}
 			hold := func() error {
 				held, err := l.hold(t.Context(), "key", mine, claim{take: true, now: now})
-				managedtest.ExpectEqual(t, tc.reason, "held", err == nil, held)
+				kit.ExpectEqual(t, tc.reason, "held", err == nil, held)
 				return err
 			}
 			if tc.release || tc.held {
-				managedtest.Must(t, hold())
+				kit.Must(t, hold())
 				u := leasesByKey(t, api)["key"]
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "The garbage collector should not delete the lease before its holder in a foreground deletion.",
 					"owners", 0, len(u.GetOwnerReferences()),
 				)
@@ -401,9 +409,9 @@ func TestLeases(t *testing.T) {
 			var got want
 			api.Before = func(_ context.Context, r testkit.Request) error {
 				switch {
-				case !managedtest.IsWrite(r) && tc.readsFail:
-					return managedtest.ServerError()
-				case !managedtest.IsWrite(r):
+				case !kit.IsWrite(r) && tc.readsFail:
+					return kit.ServerError()
+				case !kit.IsWrite(r):
 					return nil
 				}
 				if got.Writes++; got.Writes == 1 && tc.beforeFirstWrite != nil {
@@ -425,7 +433,7 @@ func TestLeases(t *testing.T) {
 				}
 			}
 			got.Holders = holdersByKey(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "holders, writes, error", tc.want, got)
+			kit.ExpectEqual(t, tc.reason, "holders, writes, error", tc.want, got)
 		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -29,46 +29,46 @@ import (
 
 func TestReservation_RequestsForLeases(t *testing.T) {
 	api := testkit.NewAPI(bucketWithSharedName("b"))
-	ext := &managedtest.ExternalResource{}
+	ext := &kit.ExternalResource{}
 	r := newReservingReconciler(api, ext)
 	expectRequests := func(reason string, want int) {
 		t.Helper()
 		got := api.CountIf(func(r testkit.Request) bool { return isLease(r.Object) || isHolderCheck(r.Object) })
-		managedtest.ExpectEqual(t, reason, "requests for leases", want, got)
+		kit.ExpectEqual(t, reason, "requests for leases", want, got)
 		api.Forget()
 	}
 	ext.BeforeCall = func(string, resource.Managed) error { return errors.New("boom") }
-	managedtest.MustReconcile(t, r, "b")
+	kit.MustReconcile(t, r, "b")
 	expectRequests("A reconcile whose Observe fails should only read the lease.", 1)
 	expectHolder(t, "There should be no lease before the create.", api, "")
 
 	ext.BeforeCall = nil
-	managedtest.MustReconcile(t, r, "b")
+	kit.MustReconcile(t, r, "b")
 	expectRequests("A create should check, read and create the lease.", 3)
 	expectHolder(t, "The managed resource should hold the lease after its create.", api, "b")
 	l := leasesByKey(t, api)[sharedKey]
-	managedtest.ExpectEqual(t, "The key should decide the name of the lease.", "name", leaseName(sharedKey), l.GetName())
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(t, "The key should decide the name of the lease.", "name", leaseName(sharedKey), l.GetName())
+	kit.ExpectEqual(
 		t, "There should be no condition about a reservation that succeeds.", "ExternalNameReserved",
-		corev1.ConditionUnknown, managedtest.GetBucket(t, api).GetCondition(TypeReserved).Status,
+		corev1.ConditionUnknown, kit.GetBucket(t, api).GetCondition(TypeReserved).Status,
 	)
 
-	managedtest.MustReconcile(t, r, "b", "b")
+	kit.MustReconcile(t, r, "b", "b")
 	expectRequests("A steady state should need no requests.", 0)
 
 	var kept *store.Store
-	r = newReservingReconciler(api, ext, managedtest.WithStore(&kept))
-	managedtest.MustReconcile(t, r, "b")
+	r = newReservingReconciler(api, ext, kit.WithStore(&kept))
+	kit.MustReconcile(t, r, "b")
 	expectRequests("A new process should read the lease once.", 1)
 
-	managedtest.DeleteBucket(t, api, "b")
-	managedtest.MustReconcile(t, r, "b")
+	kit.DeleteBucket(t, api, "b")
+	kit.MustReconcile(t, r, "b")
 	expectRequests("Delete should confirm the lease.", 1)
-	managedtest.MustReconcile(t, r, "b")
+	kit.MustReconcile(t, r, "b")
 	expectRequests("The lease should be read and released.", 2)
-	managedtest.MustReconcile(t, r, "b")
+	kit.MustReconcile(t, r, "b")
 	expectHolder(t, "There should be no lease after the deletion.", api, "")
-	managedtest.ExpectEqual(t, "Nothing should be kept in memory after the deletion.", "objects in memory", 0, kept.Len())
+	kit.ExpectEqual(t, "Nothing should be kept in memory after the deletion.", "objects in memory", 0, kept.Len())
 }
 
 func TestReservation_RequestsForLeasesWithoutCreate(t *testing.T) {
@@ -77,12 +77,12 @@ func TestReservation_RequestsForLeasesWithoutCreate(t *testing.T) {
 	}
 
 	api := testkit.NewAPI(bucketWithSharedName("b"))
-	r := newReservingReconciler(api, &managedtest.ExternalResource{Exists: true})
-	managedtest.MustReconcile(t, r, "b")
+	r := newReservingReconciler(api, &kit.ExternalResource{Exists: true})
+	kit.MustReconcile(t, r, "b")
 	expectHolder(t, "An external resource that was found should be reserved.", api, "b")
 	api.Forget()
-	managedtest.MustReconcile(t, r, "b", "b")
-	managedtest.ExpectEqual(
+	kit.MustReconcile(t, r, "b", "b")
+	kit.ExpectEqual(
 		t, "A steady state should need no requests for an external resource that was found.", "requests for leases", 0,
 		requests(api),
 	)
@@ -90,103 +90,105 @@ func TestReservation_RequestsForLeasesWithoutCreate(t *testing.T) {
 
 func TestReservation_HandOver(t *testing.T) {
 	api := testkit.NewAPI(bucketWithSharedName("old"), bucketWithSharedName("new"))
-	ext := &managedtest.ExternalResource{DeletesIgnored: 2}
+	ext := &kit.ExternalResource{DeletesIgnored: 2}
 	r := newReservingReconciler(api, ext)
-	managedtest.MustReconcile(t, r, "old", "new", "old")
-	managedtest.DeleteBucket(t, api, "old")
-	managedtest.MustReconcile(t, r, "old", "new", "old", "new")
+	kit.MustReconcile(t, r, "old", "new", "old")
+	kit.DeleteBucket(t, api, "old")
+	kit.MustReconcile(t, r, "old", "new", "old", "new")
 
 	reason := "The new managed resource should wait, and say for which one, while the external resource of the old one is being deleted."
-	b := managedtest.GetBucketNamed(t, api, "new")
+	b := kit.GetBucketNamed(t, api, "new")
 	synced, reserved := b.GetCondition(xpv2.TypeSynced), b.GetCondition(TypeReserved)
-	managedtest.ExpectEqual(t, reason, "Synced", corev1.ConditionFalse, synced.Status)
-	managedtest.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionFalse, reserved.Status)
-	managedtest.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonReservedByOther, reserved.Reason)
+	kit.ExpectEqual(t, reason, "Synced", corev1.ConditionFalse, synced.Status)
+	kit.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionFalse, reserved.Status)
+	kit.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonReservedByOther, reserved.Reason)
 	for _, m := range []string{synced.Message, reserved.Message} {
 		if !strings.Contains(m, "reserved by Bucket default/old (uid uid-1)") {
 			t.Errorf("\n%s\ngot message %q", reason, m)
 		}
 	}
-	managedtest.ExpectEqual(t, "A managed resource that waits should get no finalizer.", "finalizers", 0, len(b.GetFinalizers()))
+	kit.ExpectEqual(
+		t, "A managed resource that waits should get no finalizer.", "finalizers", 0, len(b.GetFinalizers()),
+	)
 
 	api.Forget()
-	managedtest.MustReconcile(t, r, "new", "new")
-	managedtest.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
+	kit.MustReconcile(t, r, "new", "new")
+	kit.ExpectEqual(t, "An unchanged situation should be written once.", "writes", 0, api.Writes())
 
-	managedtest.UpdateBucket(
-		t, api, "new", managedtest.WithoutAnnotation(meta.AnnotationKeyExternalName),
-		managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate),
+	kit.UpdateBucket(
+		t, api, "new", kit.WithoutAnnotation(meta.AnnotationKeyExternalName),
+		kit.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate),
 	)
-	managedtest.MustReconcile(t, r, "new")
-	reserved = managedtest.GetBucketNamed(t, api, "new").GetCondition(TypeReserved)
+	kit.MustReconcile(t, r, "new")
+	reserved = kit.GetBucketNamed(t, api, "new").GetCondition(TypeReserved)
 	reason = "A managed resource without an external name should not wait."
-	managedtest.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionUnknown, reserved.Status)
-	managedtest.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonNotNeeded, reserved.Reason)
+	kit.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionUnknown, reserved.Status)
+	kit.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonNotNeeded, reserved.Reason)
 
-	managedtest.UpdateBucket(t, api, "new", managedtest.WithExternalName("shared"), managedtest.WithPolicies(xpv2.ManagementActionAll))
-	managedtest.MustReconcile(t, r, "old", "old", "new", "new")
+	kit.UpdateBucket(t, api, "new", kit.WithExternalName("shared"), kit.WithPolicies(xpv2.ManagementActionAll))
+	kit.MustReconcile(t, r, "old", "old", "new", "new")
 	reason = "The new managed resource should take the lease when the old one no longer exists."
-	managedtest.ExpectCalls(t, ext, "create old", "delete old", "delete old", "delete old", "create new")
+	kit.ExpectCalls(t, ext, "create old", "delete old", "delete old", "delete old", "create new")
 	expectHolder(t, reason, api, "new")
-	reserved = managedtest.GetBucketNamed(t, api, "new").GetCondition(TypeReserved)
-	managedtest.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionTrue, reserved.Status)
-	managedtest.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
+	reserved = kit.GetBucketNamed(t, api, "new").GetCondition(TypeReserved)
+	kit.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionTrue, reserved.Status)
+	kit.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
 }
 
 func TestReservation_ConditionCannotBeStored(t *testing.T) {
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted=%t", restarted), func(t *testing.T) {
 			api := testkit.NewAPI(bucketWithSharedName("old"), bucketWithSharedName("new"))
-			ext := &managedtest.ExternalResource{Exists: true}
+			ext := &kit.ExternalResource{Exists: true}
 			r := newReservingReconciler(api, ext)
-			managedtest.MustReconcile(t, r, "old", "new")
-			managedtest.ExpectEqual(
+			kit.MustReconcile(t, r, "old", "new")
+			kit.ExpectEqual(
 				t, "The new managed resource should wait for the old one.", "ExternalNameReserved",
-				corev1.ConditionFalse, managedtest.GetBucketNamed(t, api, "new").GetCondition(TypeReserved).Status,
+				corev1.ConditionFalse, kit.GetBucketNamed(t, api, "new").GetCondition(TypeReserved).Status,
 			)
 
-			managedtest.RemoveBucket(t, api, "old")
-			api.Before = managedtest.OnNthRequest(1, managedtest.IsStatusWrite, managedtest.FailWithConflict)
-			managedtest.MustReconcile(t, r, "new")
+			kit.RemoveBucket(t, api, "old")
+			api.Before = kit.OnNthRequest(1, kit.IsStatusWrite, kit.FailWithConflict)
+			kit.MustReconcile(t, r, "new")
 			expectHolder(t, "The new managed resource should take the lease.", api, "new")
 			if restarted {
 				r = newReservingReconciler(api, ext)
 			}
-			managedtest.MustReconcile(t, r, "new")
-			reserved := managedtest.GetBucketNamed(t, api, "new").GetCondition(TypeReserved)
+			kit.MustReconcile(t, r, "new")
+			reserved := kit.GetBucketNamed(t, api, "new").GetCondition(TypeReserved)
 			reason := "A reservation should be reported although the first write of its condition failed."
-			managedtest.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionTrue, reserved.Status)
-			managedtest.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
+			kit.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionTrue, reserved.Status)
+			kit.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonReserved, reserved.Reason)
 		})
 	}
 }
 
 func TestReservation_AssignedName(t *testing.T) {
 	api := testkit.NewAPI(
-		bucketWithSharedName("b", managedtest.WithoutAnnotation(meta.AnnotationKeyExternalName)),
-		bucketWithSharedName("other", managedtest.WithExternalName("id-1")),
+		bucketWithSharedName("b", kit.WithoutAnnotation(meta.AnnotationKeyExternalName)),
+		bucketWithSharedName("other", kit.WithExternalName("id-1")),
 	)
-	ext := &managedtest.ExternalResource{}
-	ext.OnCall("create", func(b *v1alpha1.Bucket) error { managedtest.WithExternalName("id-1")(b); return nil })
+	ext := &kit.ExternalResource{}
+	ext.OnCall("create", func(b *v1alpha1.Bucket) error { kit.WithExternalName("id-1")(b); return nil })
 	r := newReservingReconciler(api, ext)
-	managedtest.MustReconcile(t, r, "b")
-	managedtest.ExpectEqual(
+	kit.MustReconcile(t, r, "b")
+	kit.ExpectEqual(
 		t, "The name that the external system assigned should be reserved after the create.", "holders",
 		map[string]string{
 			strings.Replace(sharedKey, "shared", "id-1", 1): "b",
 		}, holdersByKey(t, api),
 	)
-	managedtest.MustReconcile(t, r, "other", "b")
-	managedtest.ExpectCalls(t, ext, "create b")
+	kit.MustReconcile(t, r, "other", "b")
+	kit.ExpectCalls(t, ext, "create b")
 }
 
 func TestReservation_NameFromObserve(t *testing.T) {
-	created := managedtest.WithAnnotation(
+	created := kit.WithAnnotation(
 		meta.AnnotationKeyExternalCreateSucceeded, time.Now().Add(-time.Hour).Format(time.RFC3339),
 	)
 	cases := map[string]struct {
 		reason      string
-		bucket      []managedtest.BucketModifier
+		bucket      []kit.BucketModifier
 		wantDeleted bool
 	}{
 		"Alive": {
@@ -194,36 +196,40 @@ func TestReservation_NameFromObserve(t *testing.T) {
 		},
 		"NeverCreatedWhileDeleted": {
 			reason:      "The managed resource should be deleted without the external resource of another one.",
-			bucket:      []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)},
+			bucket:      []kit.BucketModifier{kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName)},
 			wantDeleted: true,
 		},
 		"CreatedWhileDeleted": {
 			reason: "The managed resource should be kept because it may have created the external resource itself.",
-			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName), created},
+			bucket: []kit.BucketModifier{kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName), created},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(
-				bucketWithSharedName("late", append(tc.bucket, managedtest.WithoutAnnotation(meta.AnnotationKeyExternalName))...),
+				bucketWithSharedName(
+					"late", append(tc.bucket, kit.WithoutAnnotation(meta.AnnotationKeyExternalName))...,
+				),
 				bucketWithSharedName("first"),
 			)
-			ext := &managedtest.ExternalResource{}
+			ext := &kit.ExternalResource{}
 			ext.BeforeCall = func(_ string, mg resource.Managed) error {
 				meta.SetExternalName(mg, "shared")
 				return nil
 			}
-			managedtest.MustReconcile(t, newReservingReconciler(api, ext), "first", "late")
-			managedtest.ExpectCalls(t, ext, "create first")
+			kit.MustReconcile(t, newReservingReconciler(api, ext), "first", "late")
+			kit.ExpectCalls(t, ext, "create first")
 			expectHolder(t, tc.reason, api, "first")
-			late := managedtest.GetBucketNamed(t, api, "late")
-			managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, late.GetName() == "")
+			late := kit.GetBucketNamed(t, api, "late")
+			kit.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, late.GetName() == "")
 			if !tc.wantDeleted {
-				managedtest.ExpectEqual(t, tc.reason, "name", "shared", meta.GetExternalName(late))
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(t, tc.reason, "name", "shared", meta.GetExternalName(late))
+				kit.ExpectEqual(
 					t, tc.reason, "reason", ReasonReservedByOther, late.GetCondition(TypeReserved).Reason,
 				)
-				managedtest.ExpectEqual(t, tc.reason, "Synced", corev1.ConditionFalse, late.GetCondition(xpv2.TypeSynced).Status)
+				kit.ExpectEqual(
+					t, tc.reason, "Synced", corev1.ConditionFalse, late.GetCondition(xpv2.TypeSynced).Status,
+				)
 			}
 		})
 	}
@@ -235,7 +241,7 @@ type reservationTest struct {
 	*testing.T
 
 	api      *testkit.API
-	external *managedtest.ExternalResource
+	external *kit.ExternalResource
 	recorder *testkit.Said
 	opts     []managed.ReconcilerOption
 	r        *managed.Reconciler
@@ -245,7 +251,7 @@ type reservationTest struct {
 
 func (s *reservationTest) newReconciler(o ...managed.ReconcilerOption) *managed.Reconciler {
 	return newReservingReconciler(
-		s.api, s.external, append(append(o, managedtest.WithStore(&s.kept), managed.WithRecorder(s.recorder)), s.opts...)...,
+		s.api, s.external, append(append(o, kit.WithStore(&s.kept), managed.WithRecorder(s.recorder)), s.opts...)...,
 	)
 }
 
@@ -262,7 +268,7 @@ func (s *reservationTest) reconcile(names ...string) {
 // reconcileNow reconciles without a pause. It returns when all goroutines wait for time to pass.
 func (s *reservationTest) reconcileNow(names ...string) {
 	s.Helper()
-	managedtest.MustReconcile(s.T, s.r, names...)
+	kit.MustReconcile(s.T, s.r, names...)
 	synctest.Wait()
 }
 
@@ -270,7 +276,7 @@ func (s *reservationTest) reconcileNow(names ...string) {
 func (s *reservationTest) reconcileAndDelete(name string) {
 	s.Helper()
 	s.reconcile(name)
-	managedtest.DeleteBucket(s.T, s.api, name)
+	kit.DeleteBucket(s.T, s.api, name)
 	s.reconcile(name)
 }
 
@@ -283,10 +289,10 @@ func (s *reservationTest) createExternally(b *v1alpha1.Bucket) {
 // The lease should be kept as long as its holder exists.
 func TestReservation_LeaseHolder(t *testing.T) {
 	errQuota, errExists, errTag := errors.New("quota exceeded"), errors.New("already exists"), errors.New("cannot tag")
-	withCreatePending := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
+	withCreatePending := kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:05Z")
 	bucketsOfTenants := []client.Object{
-		bucketWithSharedName("mine", managedtest.WithNamespace("attacker")),
-		bucketWithSharedName("theirs", managedtest.WithNamespace("victim")),
+		bucketWithSharedName("mine", kit.WithNamespace("attacker")),
+		bucketWithSharedName("theirs", kit.WithNamespace("victim")),
 	}
 	bothRivals := []string{"other", "b"}
 	isLeaseDelete := func(q testkit.Request) bool { return isLease(q.Object) && q.Verb == testkit.Delete }
@@ -296,7 +302,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 	reconcileTenants := func(s *reservationTest) {
 		s.reconcile("attacker/mine", "attacker/mine", "victim/theirs", "attacker/mine")
 		said := func(name string) string {
-			return fmt.Sprint(managedtest.GetBucketNamed(s.T, s.api, name).Status.Conditions)
+			return fmt.Sprint(kit.GetBucketNamed(s.T, s.api, name).Status.Conditions)
 		}
 		mine, theirs := said("attacker/mine"), said("victim/theirs")
 		blocked := strings.Count(mine+theirs, "it is reserved by a managed resource in another namespace")
@@ -372,13 +378,13 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			reason: "The leases of both external names should be released with their holder, although the provider was restarted.",
 			steps: func(s *reservationTest) {
 				s.reconcile("b")
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("renamed"))
+				kit.UpdateBucket(s.T, s.api, "b", kit.WithExternalName("renamed"))
 				s.reconcile("b")
-				managedtest.ExpectEqual(s.T, "Both names should be reserved.", "holders", map[string]string{
+				kit.ExpectEqual(s.T, "Both names should be reserved.", "holders", map[string]string{
 					sharedKey: "b", strings.ReplaceAll(sharedKey, "shared", "renamed"): "b",
 				}, holdersByKey(s.T, s.api))
 				s.r = s.newReconciler()
-				managedtest.DeleteBucket(s.T, s.api, "b")
+				kit.DeleteBucket(s.T, s.api, "b")
 				s.reconcile("b", "b", "b")
 			},
 		},
@@ -386,14 +392,14 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			reason: "The lease should be kept while a managed resource has another name for a while.",
 			steps: func(s *reservationTest) {
 				s.reconcile("b")
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("renamed"))
+				kit.UpdateBucket(s.T, s.api, "b", kit.WithExternalName("renamed"))
 				s.reconcile("b", "other")
-				managedtest.UpdateBucket(s.T, s.api, "b", managedtest.WithExternalName("shared"))
+				kit.UpdateBucket(s.T, s.api, "b", kit.WithExternalName("shared"))
 				s.reconcile("b", "other")
-				managedtest.RemoveBucket(s.T, s.api, "b")
+				kit.RemoveBucket(s.T, s.api, "b")
 				left := leasesByKey(s.T, s.api)[strings.ReplaceAll(sharedKey, "shared", "renamed")]
-				managedtest.ExpectEqual(s.T, "The other name should be reserved, too.", "exists", true, left.GetName() != "")
-				managedtest.Must(s.T, s.api.Server().Delete(s.Context(), &left))
+				kit.ExpectEqual(s.T, "The other name should be reserved, too.", "exists", true, left.GetName() != "")
+				kit.Must(s.T, s.api.Server().Delete(s.Context(), &left))
 			},
 			wantHolder: "b",
 			wantCalls:  []string{"create b"},
@@ -413,8 +419,8 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				}))
 				s.r = s.newReconciler()
 				s.reconcile("b")
-				b := managedtest.GetBucket(s.T, s.api)
-				managedtest.ExpectEqual(s.T, "The create should have succeeded.", "succeeded", true,
+				b := kit.GetBucket(s.T, s.api)
+				kit.ExpectEqual(s.T, "The create should have succeeded.", "succeeded", true,
 					!meta.GetExternalCreateSucceeded(b).IsZero() && !meta.ExternalCreateIncomplete(b))
 			},
 			wantHolder: "b",
@@ -433,9 +439,9 @@ func TestReservation_LeaseHolder(t *testing.T) {
 					}
 					return nil
 				}
-				managedtest.TryReconcile(s.r, 2)
-				b := managedtest.GetBucket(s.T, s.api)
-				managedtest.ExpectEqual(s.T, "The create should have failed.", "failed", true,
+				kit.TryReconcile(s.r, 2)
+				b := kit.GetBucket(s.T, s.api)
+				kit.ExpectEqual(s.T, "The create should have failed.", "failed", true,
 					!meta.GetExternalCreateFailed(b).IsZero() && !meta.ExternalCreateIncomplete(b))
 			},
 			wantHolder: "b",
@@ -445,10 +451,12 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			reason: "The managed resource should be deleted, and an event emitted, when its lease can't be released.",
 			steps: func(s *reservationTest) {
 				s.reconcileAndDelete("b")
-				s.api.Before = managedtest.FailRequests(isLeaseDelete, managedtest.ServerError())
+				s.api.Before = kit.FailRequests(isLeaseDelete, kit.ServerError())
 				s.reconcile("b")
-				managedtest.ExpectEqual(s.T, "The managed resource should be deleted.", "name", "", managedtest.GetBucket(s.T, s.api).GetName())
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
+					s.T, "The managed resource should be deleted.", "name", "", kit.GetBucket(s.T, s.api).GetName(),
+				)
+				kit.ExpectEqual(
 					s.T, "An event should say that the lease can't be released.", "events", 1,
 					len(s.recorder.Events("CannotReleaseReservation")),
 				)
@@ -459,9 +467,9 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			reason: "The lease should be kept while the finalizer can't be removed.",
 			steps: func(s *reservationTest) {
 				s.reconcileAndDelete("b")
-				s.api.Before = managedtest.FailRequests(
+				s.api.Before = kit.FailRequests(
 					func(q testkit.Request) bool { return q.Verb == testkit.Update && !isLease(q.Object) },
-					managedtest.ForbiddenError(),
+					kit.ForbiddenError(),
 				)
 				s.reconcile("b")
 			},
@@ -471,15 +479,15 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			reason: "A managed resource that the cache still shows after its deletion should not be observed or created again.",
 			steps: func(s *reservationTest) {
 				s.reconcileAndDelete("b")
-				managedtest.Must(s.T, s.api.Freeze(s.Context(), managedtest.GetBucketNamed(s.T, s.api, "b")))
+				kit.Must(s.T, s.api.Freeze(s.Context(), kit.GetBucketNamed(s.T, s.api, "b")))
 				s.reconcile("b")
 				observed := s.external.Observes
 				s.reconcile("b", "b", "b")
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					s.T, "The managed resource should be deleted.", "name", "",
-					managedtest.GetBucketNamed(s.T, s.api, "b").GetName(),
+					kit.GetBucketNamed(s.T, s.api, "b").GetName(),
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					s.T, "A deleted managed resource should not be observed again.", "observations", observed,
 					s.external.Observes,
 				)
@@ -487,7 +495,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s.reconcile("other", "b")
 				s.api.Thaw()
 				s.reconcile("b")
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					s.T, "Only the managed resource that exists should be kept in memory.", "objects in memory", 1,
 					s.kept.Len(),
 				)
@@ -498,8 +506,8 @@ func TestReservation_LeaseHolder(t *testing.T) {
 		"Replaced": {
 			reason: "The lease should be kept when the managed resource was replaced by another one of the same name during the create.",
 			createFn: func(s *reservationTest, _ *v1alpha1.Bucket) error {
-				managedtest.RemoveBucket(s.T, s.api, "b")
-				managedtest.Must(s.T, s.api.Server().Create(s.Context(), bucketWithSharedName("b", withCreatePending)))
+				kit.RemoveBucket(s.T, s.api, "b")
+				kit.Must(s.T, s.api.Server().Create(s.Context(), bucketWithSharedName("b", withCreatePending)))
 				return errQuota
 			},
 			wantHolder: "b",
@@ -507,23 +515,23 @@ func TestReservation_LeaseHolder(t *testing.T) {
 		"FreeToWhatCannotCreate": {
 			reason: "A managed resource that may only update should not wait for an external resource that does not exist.",
 			objects: []client.Object{
-				bucketWithSharedName("b", managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)),
+				bucketWithSharedName("b", kit.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate)),
 				bucketWithSharedName("other"),
 			},
 			steps: func(s *reservationTest) {
 				reserved := func() corev1.ConditionStatus {
-					return managedtest.GetBucket(s.T, s.api).GetCondition(TypeReserved).Status
+					return kit.GetBucket(s.T, s.api).GetCondition(TypeReserved).Status
 				}
 				s.reconcile("other", "b")
 				blocked := reserved()
-				managedtest.RemoveBucket(s.T, s.api, "other")
+				kit.RemoveBucket(s.T, s.api, "other")
 				s.external.Exists = false
 				s.reconcile("b")
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					s.T, "The managed resource should wait while another one holds the lease.", "ExternalNameReserved",
 					corev1.ConditionFalse, blocked,
 				)
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					s.T, "The managed resource should not wait when there is nothing to update.",
 					"ExternalNameReserved", corev1.ConditionUnknown, reserved(),
 				)
@@ -533,11 +541,11 @@ func TestReservation_LeaseHolder(t *testing.T) {
 		"FreeToWhatFailedAgain": {
 			reason: "The lease should be free when a create succeeded once, and a later create failed.",
 			objects: []client.Object{
-				bucketWithSharedName("b", managedtest.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate),
+				bucketWithSharedName("b", kit.WithPolicies(xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate),
 					withCreatePending,
-					managedtest.WithAnnotation(
+					kit.WithAnnotation(
 						meta.AnnotationKeyExternalCreateSucceeded, "2025-01-02T03:04:05Z",
-					), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")),
+					), kit.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, "2026-01-02T03:04:06Z")),
 				bucketWithSharedName("other"),
 			},
 			steps:      func(s *reservationTest) { s.reconcile("b", "other") },
@@ -555,11 +563,11 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s.reconcile("b")
 				s.external.Exists = false
 				s.reconcile("b", "b", "other")
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					s.T, "The refusal should count as a confirmation of the create that succeeded.",
 					"failed after it succeeded", false,
-					meta.GetExternalCreateFailed(managedtest.GetBucketNamed(s.T, s.api,
-						"b")).After(meta.GetExternalCreateSucceeded(managedtest.GetBucketNamed(s.T, s.api, "b"))),
+					meta.GetExternalCreateFailed(kit.GetBucketNamed(s.T, s.api,
+						"b")).After(meta.GetExternalCreateSucceeded(kit.GetBucketNamed(s.T, s.api, "b"))),
 				)
 				s.external.Exists = true
 			},
@@ -572,7 +580,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			objects:  []client.Object{bucketWithSharedName("b"), bucketWithSharedName("thief")},
 			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return asyncstate.ErrOutcomeUnknown },
 			steps: func(s *reservationTest) {
-				s.r = s.newReconciler(managed.WithAsync(managedtest.NewTracker(s.api, asyncstate.WithDeterministicNames())))
+				s.r = s.newReconciler(managed.WithAsync(kit.NewTracker(s.api, asyncstate.WithDeterministicNames())))
 				s.reconcile("b")
 				time.Sleep(time.Minute)
 				takeOverLease(s.T, s.api)
@@ -597,7 +605,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				s := &reservationTest{
 					T:        t,
 					api:      testkit.NewAPI(tc.objects...),
-					external: &managedtest.ExternalResource{},
+					external: &kit.ExternalResource{},
 					recorder: &testkit.Said{},
 					opts:     tc.opts,
 				}
@@ -608,7 +616,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 					return tc.createFn(s, b)
 				})
 				if tc.async {
-					s.opts = append(s.opts, managed.WithAsync(managedtest.NewTracker(s.api)))
+					s.opts = append(s.opts, managed.WithAsync(kit.NewTracker(s.api)))
 				}
 				s.r = s.newReconciler()
 				if tc.steps == nil {
@@ -619,10 +627,10 @@ func TestReservation_LeaseHolder(t *testing.T) {
 				synctest.Wait()
 				expectHolder(t, tc.reason, s.api, tc.wantHolder)
 				if tc.wantCalls != nil {
-					managedtest.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, s.external.Calls)
+					kit.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, s.external.Calls)
 				}
 				s.reconcile(tc.reconcileAfter...)
-				managedtest.ExpectEqual(t, tc.reason, "calls for another managed resource", 0, len(s.external.ForeignCalls))
+				kit.ExpectEqual(t, tc.reason, "calls for another managed resource", 0, len(s.external.ForeignCalls))
 
 				// Let running operations end.
 				time.Sleep(time.Hour)
@@ -632,35 +640,39 @@ func TestReservation_LeaseHolder(t *testing.T) {
 }
 
 func TestReservation_FinderFindsFailedCreate(t *testing.T) {
-	find := &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")}
-	c := managedtest.NewExternalClient(managed.ExternalClientFns{
-		ObserveFn: managedtest.ObserveExistsIfNamed,
-		CreateFn:  managedtest.Returns(managed.ExternalCreation{}, errors.New("cannot tag")),
+	find := &kit.FakeFinder{Finding: asyncstate.Found("id-1")}
+	c := kit.NewExternalClient(managed.ExternalClientFns{
+		ObserveFn: kit.ObserveExistsIfNamed,
+		CreateFn:  kit.Returns(managed.ExternalCreation{}, errors.New("cannot tag")),
 	})
 	cases := map[string]func(api *testkit.API) []managed.ReconcilerOption{
 		"Resolver": func(*testkit.API) []managed.ReconcilerOption {
-			return []managed.ReconcilerOption{managedtest.WithClient(c), resolve.With(find)}
+			return []managed.ReconcilerOption{kit.WithClient(c), resolve.With(find)}
 		},
 		"Async": func(api *testkit.API) []managed.ReconcilerOption {
-			connector := managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
+			connector := managed.ExternalConnectorFn(func(
+				context.Context, resource.Managed,
+			) (managed.ExternalClient, error) {
 				return struct {
 					managed.ExternalClient
 					asyncstate.Finder
 				}{&c, find}, nil
 			})
-			return []managed.ReconcilerOption{managed.WithExternalConnector(connector), managed.WithAsync(managedtest.NewTracker(api))}
+			return []managed.ReconcilerOption{
+				managed.WithExternalConnector(connector), managed.WithAsync(kit.NewTracker(api)),
+			}
 		},
 	}
 	for name, opts := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := testkit.NewAPI(managedtest.NewBucket())
+				api := testkit.NewAPI(kit.NewBucket())
 				key := WithKey(func(context.Context, resource.Managed) (string, error) { return "key", nil })
-				r := managedtest.NewBucketReconciler(api, append(opts(api), With(leaseNamespace), key)...)
+				r := kit.NewBucketReconciler(api, append(opts(api), With(leaseNamespace), key)...)
 				for range 3 {
-					managedtest.MustReconcile(t, r, "b")
+					kit.MustReconcile(t, r, "b")
 					synctest.Wait()
-					managedtest.ExpectEqual(
+					kit.ExpectEqual(
 						t,
 						"The lease should be kept when the finder finds an external resource for a create that failed.",
 						"holders", map[string]string{"key": "b"}, holdersByKey(t, api),
@@ -675,32 +687,32 @@ func TestReservation_LeaseTakenDuringReconcile(t *testing.T) {
 	for _, call := range []string{"create", "update", "delete"} {
 		t.Run(call, func(t *testing.T) {
 			api := testkit.NewAPI(bucketWithSharedName("b"), bucketWithSharedName("thief"))
-			ext := &managedtest.ExternalResource{Exists: call != "create"}
+			ext := &kit.ExternalResource{Exists: call != "create"}
 			r := newReservingReconciler(api, ext)
 			if ext.Exists {
-				managedtest.MustReconcile(t, r, "b") // takes the lease
+				kit.MustReconcile(t, r, "b") // takes the lease
 			}
 			if call == "delete" {
-				managedtest.DeleteBucket(t, api, "b")
+				kit.DeleteBucket(t, api, "b")
 			}
 			ext.Outdated = true
 			ext.BeforeCall = func(string, resource.Managed) error {
 				takeOverLease(t, api)
 				return nil
 			}
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.ExpectEqual(
+			kit.MustReconcile(t, r, "b")
+			kit.ExpectEqual(
 				t, "Nothing should be called after another managed resource has taken the lease.", "calls", 0,
 				len(ext.Calls),
 			)
-			if m := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(
+			if m := kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message; !strings.Contains(
 				m, "reserved by Bucket default/thief",
 			) {
 				t.Errorf("Synced: got %q", m)
 			}
 			observed := ext.Observes
-			managedtest.MustReconcile(t, r, "b")
-			managedtest.ExpectEqual(
+			kit.MustReconcile(t, r, "b")
+			kit.ExpectEqual(
 				t, "Observe should not be called while another managed resource holds the lease.", "observations",
 				observed, ext.Observes,
 			)
@@ -710,10 +722,10 @@ func TestReservation_LeaseTakenDuringReconcile(t *testing.T) {
 
 func TestReservation_DeleteAfterOrphan(t *testing.T) {
 	const foreign = "example.org/foreign"
-	withOrphanPolicies := managedtest.WithPolicies(
+	withOrphanPolicies := kit.WithPolicies(
 		xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate,
 	)
-	withAllPolicies := managedtest.WithPolicies(xpv2.ManagementActionAll)
+	withAllPolicies := kit.WithPolicies(xpv2.ManagementActionAll)
 	cases := map[string]struct {
 		reason     string
 		finalizers []string
@@ -752,36 +764,38 @@ func TestReservation_DeleteAfterOrphan(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := bucketWithSharedName("b", managedtest.WithFinalizers(tc.finalizers...), managedtest.WithDeletionTimestamp, withOrphanPolicies)
+			b := bucketWithSharedName(
+				"b", kit.WithFinalizers(tc.finalizers...), kit.WithDeletionTimestamp, withOrphanPolicies,
+			)
 			if tc.created {
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:04Z")(b)
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")(b)
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "2026-01-02T03:04:04Z")(b)
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:04:05Z")(b)
 			}
 			api := testkit.NewAPI(b, bucketWithSharedName("thief", func(b *v1alpha1.Bucket) { b.UID = "uid-2" }))
-			ext := &managedtest.ExternalResource{Exists: true, Owner: b.UID}
+			ext := &kit.ExternalResource{Exists: true, Owner: b.UID}
 			r := newReservingReconciler(api, ext, tc.options...)
 			for range 2 {
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 			}
-			managedtest.ExpectEqual(t, tc.reason, "calls while it is orphaned", 0, len(ext.Calls))
+			kit.ExpectEqual(t, tc.reason, "calls while it is orphaned", 0, len(ext.Calls))
 			if tc.leaseTaken {
 				takeOverLease(t, api)
 			}
 
-			b = managedtest.GetBucket(t, api)
+			b = kit.GetBucket(t, api)
 			withAllPolicies(b)
-			managedtest.Must(t, api.Server().Update(t.Context(), b))
+			kit.Must(t, api.Server().Update(t.Context(), b))
 			for range 4 {
-				_, _ = r.Reconcile(t.Context(), managedtest.Request())
+				_, _ = r.Reconcile(t.Context(), kit.Request())
 			}
-			managedtest.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, ext.Calls)
+			kit.ExpectEqual(t, tc.reason, "calls", tc.wantCalls, ext.Calls)
 			if tc.wantSynced == "" {
 				expectHolder(t, tc.reason, api, "")
 				return
 			}
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(
 				t, tc.reason, "Synced", true,
-				strings.Contains(managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message, tc.wantSynced),
+				strings.Contains(kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced).Message, tc.wantSynced),
 			)
 		})
 	}
@@ -794,22 +808,22 @@ func TestReservation_OnlyObserves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(bucketWithSharedName("owner"), bucketWithSharedName("next"))
-			r := newReservingReconciler(api, &managedtest.ExternalResource{})
-			managedtest.MustReconcile(t, r, "owner", "owner", "next")
-			managedtest.UpdateBucket(t, api, "owner", managedtest.WithPolicies(policies...))
-			managedtest.MustReconcile(t, r, "owner", "next")
+			r := newReservingReconciler(api, &kit.ExternalResource{})
+			kit.MustReconcile(t, r, "owner", "owner", "next")
+			kit.UpdateBucket(t, api, "owner", kit.WithPolicies(policies...))
+			kit.MustReconcile(t, r, "owner", "next")
 			expectHolder(t, "A managed resource should keep its lease when it only observes.", api, "owner")
 
-			managedtest.UpdateBucket(t, api, "next", managedtest.WithPolicies(policies...))
-			managedtest.MustReconcile(t, r, "next")
-			got := managedtest.GetBucketNamed(t, api, "next").GetCondition(TypeReserved)
+			kit.UpdateBucket(t, api, "next", kit.WithPolicies(policies...))
+			kit.MustReconcile(t, r, "next")
+			got := kit.GetBucketNamed(t, api, "next").GetCondition(TypeReserved)
 			reason := "A managed resource that only observes should not wait for the lease."
-			managedtest.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionUnknown, got.Status)
-			managedtest.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonNotNeeded, got.Reason)
-			managedtest.UpdateBucket(t, api, "next", managedtest.WithPolicies(xpv2.ManagementActionAll))
+			kit.ExpectEqual(t, reason, "ExternalNameReserved", corev1.ConditionUnknown, got.Status)
+			kit.ExpectEqual(t, reason, "reason of ExternalNameReserved", ReasonNotNeeded, got.Reason)
+			kit.UpdateBucket(t, api, "next", kit.WithPolicies(xpv2.ManagementActionAll))
 
-			managedtest.DeleteBucket(t, api, "owner")
-			managedtest.MustReconcile(t, r, "owner", "next")
+			kit.DeleteBucket(t, api, "owner")
+			kit.MustReconcile(t, r, "owner", "next")
 			expectHolder(t, "The lease should be free once its holder no longer exists.", api, "next")
 		})
 	}
@@ -818,30 +832,30 @@ func TestReservation_OnlyObserves(t *testing.T) {
 func TestReservation_NameChangesInEachObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(bucketWithSharedName("b"))
-		ext := &managedtest.ExternalResource{Exists: true}
+		ext := &kit.ExternalResource{Exists: true}
 		ext.OnCall("observe", func(b *v1alpha1.Bucket) error {
 			meta.SetExternalName(b, fmt.Sprintf("name-%d", ext.Observes))
 			return nil
 		})
 		r := newReservingReconciler(api, ext)
 		for range 60 {
-			managedtest.MustReconcile(t, r, "b")
+			kit.MustReconcile(t, r, "b")
 			time.Sleep(time.Second)
 		}
 		reason := "A provider that sets another external name each time should be stopped, and Synced should say why."
-		managedtest.ExpectEqual(t, reason, "leases", maxNames+1, len(holdersByKey(t, api)))
-		got := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
-		managedtest.ExpectEqual(t, reason, "Synced", true, got.Status == corev1.ConditionFalse &&
+		kit.ExpectEqual(t, reason, "leases", maxNames+1, len(holdersByKey(t, api)))
+		got := kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced)
+		kit.ExpectEqual(t, reason, "Synced", true, got.Status == corev1.ConditionFalse &&
 			strings.Contains(got.Message, "the provider must set the name of an external resource once"))
-		managedtest.ExpectEqual(
+		kit.ExpectEqual(
 			t, "Requests for leases should be bounded.", "requests", 2*(maxNames+1)+1,
 			api.CountIf(func(r testkit.Request) bool { return isLease(r.Object) }),
 		)
 
 		time.Sleep(namesInterval)
-		managedtest.DeleteBucket(t, api, "b")
-		managedtest.MustReconcile(t, r, "b", "b")
-		managedtest.ExpectEqual(t, "The external resource should be deleted all the same.", "deletes", 1, ext.Count("delete"))
+		kit.DeleteBucket(t, api, "b")
+		kit.MustReconcile(t, r, "b", "b")
+		kit.ExpectEqual(t, "The external resource should be deleted all the same.", "deletes", 1, ext.Count("delete"))
 	})
 }
 
@@ -861,11 +875,11 @@ func TestReservation_DeletedWhileBlocked(t *testing.T) {
 		"Resolvable": {
 			reason:      "The managed resource should be kept because the resolver may find that its failed create did succeed.",
 			annotations: map[string]time.Duration{pending: 0, failed: time.Second},
-			opts:        []managed.ReconcilerOption{resolve.With(&managedtest.FakeFinder{Finding: asyncstate.Absent()})},
+			opts:        []managed.ReconcilerOption{resolve.With(&kit.FakeFinder{Finding: asyncstate.Absent()})},
 		},
 		"NeverCreatedResolvable": {
 			reason:      "The managed resource should be deleted because the resolver has nothing to find.",
-			opts:        []managed.ReconcilerOption{resolve.With(&managedtest.FakeFinder{Finding: asyncstate.Absent()})},
+			opts:        []managed.ReconcilerOption{resolve.With(&kit.FakeFinder{Finding: asyncstate.Absent()})},
 			wantDeleted: true,
 		},
 		"NeverCreated": {
@@ -897,25 +911,27 @@ func TestReservation_DeletedWhileBlocked(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			blocked := bucketWithSharedName("blocked", managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName))
+			blocked := bucketWithSharedName(
+				"blocked", kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName),
+			)
 			for key, d := range tc.annotations {
-				managedtest.WithAnnotation(key, at.Add(d).Format(time.RFC3339))(blocked)
+				kit.WithAnnotation(key, at.Add(d).Format(time.RFC3339))(blocked)
 			}
 			api := testkit.NewAPI(bucketWithSharedName("owner"), blocked)
-			ext := &managedtest.ExternalResource{}
-			managedtest.MustReconcile(
+			ext := &kit.ExternalResource{}
+			kit.MustReconcile(
 				t,
 				newReservingReconciler(api, ext, append(
-					tc.opts, managed.WithDeterministicExternalName(len(tc.opts) == 0), confirm.With(5, managedtest.Interval),
+					tc.opts, managed.WithDeterministicExternalName(len(tc.opts) == 0), confirm.With(5, kit.Interval),
 				)...),
 				"owner", "blocked",
 			)
-			managedtest.ExpectCalls(t, ext, "create owner")
+			kit.ExpectCalls(t, ext, "create owner")
 			expectHolder(t, tc.reason, api, "owner")
-			b := managedtest.GetBucketNamed(t, api, "blocked")
-			managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, b.GetName() == "")
+			b := kit.GetBucketNamed(t, api, "blocked")
+			kit.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, b.GetName() == "")
 			if !tc.wantDeleted {
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, tc.reason, "reason", reconciler.ReasonObserveFailed,
 					b.GetCondition(reconciler.TypeDeleting).Reason,
 				)
@@ -927,18 +943,18 @@ func TestReservation_DeletedWhileBlocked(t *testing.T) {
 func TestPreCreateObserve_SecondObserveDoesNotReturn(t *testing.T) {
 	cases := map[string]struct {
 		reason          string
-		onSecondObserve func(*managedtest.ExternalResource, resource.Managed) error
+		onSecondObserve func(*kit.ExternalResource, resource.Managed) error
 		finding         asyncstate.Finding
 		wantHolder      string
 	}{
 		"TimesOut": {
 			reason:          "The create should not be pending after the second Observe has timed out.",
-			onSecondObserve: func(*managedtest.ExternalResource, resource.Managed) error { return context.DeadlineExceeded },
+			onSecondObserve: func(*kit.ExternalResource, resource.Managed) error { return context.DeadlineExceeded },
 			wantHolder:      "b",
 		},
 		"Panics": {
 			reason:          "The create should not be pending after a panic in the second Observe.",
-			onSecondObserve: func(*managedtest.ExternalResource, resource.Managed) error { panic("oh") },
+			onSecondObserve: func(*kit.ExternalResource, resource.Managed) error { panic("oh") },
 			finding:         asyncstate.Absent(),
 			wantHolder:      "b",
 		},
@@ -947,18 +963,18 @@ func TestPreCreateObserve_SecondObserveDoesNotReturn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(bucketWithSharedName("b"))
-				ext := managedtest.ChangedBeforeSecondObserve(tc.onSecondObserve)
+				ext := kit.ChangedBeforeSecondObserve(tc.onSecondObserve)
 				r := newReservingReconciler(
-					api, ext, precreate.Refuse(), resolve.With(&managedtest.FakeFinder{Finding: tc.finding}),
+					api, ext, precreate.Refuse(), resolve.With(&kit.FakeFinder{Finding: tc.finding}),
 				)
-				managedtest.TryReconcile(r, 1)
-				b := managedtest.GetBucket(t, api)
-				managedtest.ExpectEqual(t, tc.reason, "creates", 0, ext.Count("create"))
-				managedtest.ExpectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+				kit.TryReconcile(r, 1)
+				b := kit.GetBucket(t, api)
+				kit.ExpectEqual(t, tc.reason, "creates", 0, ext.Count("create"))
+				kit.ExpectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
 				expectHolder(t, tc.reason, api, tc.wantHolder)
 				time.Sleep(time.Second)
-				managedtest.MustReconcile(t, r, "b")
-				managedtest.ExpectEqual(t, "The next reconcile should create.", "creates", 1, ext.Count("create"))
+				kit.MustReconcile(t, r, "b")
+				kit.ExpectEqual(t, "The next reconcile should create.", "creates", 1, ext.Count("create"))
 			})
 		})
 	}
@@ -967,19 +983,21 @@ func TestPreCreateObserve_SecondObserveDoesNotReturn(t *testing.T) {
 func TestCriticalAnnotations_CreateNotTried(t *testing.T) {
 	const earlier, reason = "2026-01-02T03:04:05Z", "The announcement of a create that was not tried should be withdrawn."
 	b := bucketWithSharedName(
-		"b", managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, earlier),
-		managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, earlier),
+		"b", kit.WithFinalizers(managed.FinalizerName), kit.WithAnnotation(
+			meta.AnnotationKeyExternalCreatePending, earlier,
+		),
+		kit.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, earlier),
 	)
 	api := testkit.NewAPI(b, bucketWithSharedName("thief"))
-	ext := (&managedtest.ExternalResource{}).OnCall("observe", func(*v1alpha1.Bucket) error {
+	ext := (&kit.ExternalResource{}).OnCall("observe", func(*v1alpha1.Bucket) error {
 		takeOverLease(t, api)
 		return nil
 	})
-	managedtest.MustReconcile(t, newReservingReconciler(api, ext, resolve.With(&managedtest.FakeFinder{
+	kit.MustReconcile(t, newReservingReconciler(api, ext, resolve.With(&kit.FakeFinder{
 		Finding: asyncstate.Absent(),
 	})), "b")
-	b = managedtest.GetBucket(t, api)
-	managedtest.ExpectEqual(t, reason, "calls", 0, len(ext.Calls))
-	managedtest.ExpectEqual(t, reason, "announcement", earlier, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
-	managedtest.ExpectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+	b = kit.GetBucket(t, api)
+	kit.ExpectEqual(t, reason, "calls", 0, len(ext.Calls))
+	kit.ExpectEqual(t, reason, "announcement", earlier, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
+	kit.ExpectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
 }

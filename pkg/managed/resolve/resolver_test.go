@@ -28,7 +28,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -112,40 +112,40 @@ func TestCreateResolver(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		object *v1alpha1.Bucket // by default its create was interrupted an hour ago
-		finder *managedtest.FakeFinder
+		finder *kit.FakeFinder
 		async  bool
 		opts   []managed.ReconcilerOption
 		want   want
 	}{
 		"Complete": {
 			reason: "The finder should not be called when no create was interrupted.",
-			object: managedtest.NewBucket(
-				managedtest.WithExternalName("id-1"), managedtest.WithInterruptedCreate(hourAgo),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, hourAgoStamp),
+			object: kit.NewBucket(
+				kit.WithExternalName("id-1"), kit.WithInterruptedCreate(hourAgo),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, hourAgoStamp),
 			),
 			want: want{Observes: 1, Name: "id-1", Succeeded: hourAgoStamp, Synced: "ReconcileSuccess", Result: poll},
 		},
 		"FoundInPlaceOfDefault": {
 			reason: "The external name that was found should replace the default of upstream's initializer.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithExternalName("b")),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")},
+			object: kit.NewBucket(kit.WithInterruptedCreate(hourAgo), kit.WithExternalName("b")),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")},
 			want:   wantFound("", "ResolvedCreate"),
 		},
 		"FoundInPlaceOfAnother": {
 			reason: "The external name that was found should replace another one, and an event should say so.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithExternalName("by-hand")),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")},
+			object: kit.NewBucket(kit.WithInterruptedCreate(hourAgo), kit.WithExternalName("by-hand")),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")},
 			want:   wantFound("", "OverwroteAnnotation", "ResolvedCreate"),
 		},
 		"FoundAfterDoubt": {
 			reason: "The external resource that was found should be stored with its name in one write, and then be managed. CreateResolved should become True.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), withUnknownOutcome),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")},
+			object: kit.NewBucket(kit.WithInterruptedCreate(hourAgo), withUnknownOutcome),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")},
 			want:   wantFound("True Resolved", "ResolvedCreate"),
 		},
 		"SettledByHandAfterDoubt": {
 			reason: "CreateResolved should become True when an operator has set the outcome.",
-			object: managedtest.NewBucket(managedtest.WithExternalName("id-1"), withUnknownOutcome),
+			object: kit.NewBucket(kit.WithExternalName("id-1"), withUnknownOutcome),
 			want: want{
 				Observes: 1,
 				Name:     "id-1",
@@ -156,21 +156,21 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"NameThatCannotBeStored": {
 			reason: "We should return an error if the name that was found can't be stored in an annotation.",
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id\x00")},
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id\x00")},
 			want: wantUnresolved(
 				"False FindFailed", findFailedMessage, requeue, "CannotResolveCreate",
 			),
 		},
 		"AbsentAfterDoubt": {
 			reason: "The create should be repeated when the external resource does not exist. CreateResolved should become True.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), withUnknownOutcome),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(kit.WithInterruptedCreate(hourAgo), withUnknownOutcome),
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			want:   wantCreated(hourAgoStamp, "True Resolved"),
 		},
 		"AbsentTooSoon": {
 			reason: "The create should not be repeated before its deadline, because its process may still run.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(2*time.Minute - time.Second)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(kit.WithInterruptedCreate(2*time.Minute - time.Second)),
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			want: wantUnresolved(
 				"False WaitingForCreate",
 				fmt.Sprintf(messageWaitingForCreate, "2026-01-02T03:02:06Z", "2026-01-02T03:04:06Z"), inASecond,
@@ -178,8 +178,8 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"AbsentTooSoonForUpstreamTimeout": {
 			reason: "The timeout of upstream's WithTimeout should decide the deadline.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(2 * time.Minute)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(kit.WithInterruptedCreate(2 * time.Minute)),
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			opts:   []managed.ReconcilerOption{managed.Upstream(upstream.WithTimeout(3 * time.Minute))},
 			want: wantUnresolved(
 				"False WaitingForCreate",
@@ -188,14 +188,14 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"AbsentSoonAsConfigured": {
 			reason: "WithAfter should decide the deadline.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(time.Second)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(kit.WithInterruptedCreate(time.Second)),
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			opts:   []managed.ReconcilerOption{WithAfter(time.Second)},
 			want:   wantCreated("2026-01-02T03:04:04Z", ""),
 		},
 		"AbsentForEver": {
 			reason: "The longest time should not wrap around: the create should not be repeated.",
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			opts: []managed.ReconcilerOption{
 				WithAfter(math.MaxInt64), managed.WithCreationGracePeriod(30 * time.Second),
 			},
@@ -206,7 +206,7 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"FinderHangs": {
 			reason: "We should cancel a finder that hangs, report the error and retry with backoff.",
-			finder: &managedtest.FakeFinder{
+			finder: &kit.FakeFinder{
 				Finding: asyncstate.Absent(),
 				OnFind:  func(ctx context.Context, _ resource.Managed) { <-ctx.Done() },
 				Err:     context.DeadlineExceeded,
@@ -218,7 +218,7 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"FinderWrites": {
 			reason: "CreateResolved should tell the operator how to continue while the outcome is unknown. Changes that the finder makes to the managed resource should be dropped.",
-			finder: &managedtest.FakeFinder{OnFind: func(_ context.Context, mg resource.Managed) {
+			finder: &kit.FakeFinder{OnFind: func(_ context.Context, mg resource.Managed) {
 				meta.SetExternalName(mg, "not-this")
 				meta.RemoveAnnotations(mg, meta.AnnotationKeyExternalCreatePending)
 			}},
@@ -226,19 +226,21 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"Recorded": {
 			reason: "The finder should not be called when there is the record of an asynchronous operation.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithAnnotation(asyncstate.AnnotationKeyOperation, "{}")),
-			want:   want{Synced: incomplete, Result: poll},
+			object: kit.NewBucket(
+				kit.WithInterruptedCreate(hourAgo), kit.WithAnnotation(asyncstate.AnnotationKeyOperation, "{}"),
+			),
+			want: want{Synced: incomplete, Result: poll},
 		},
 		"DeterministicNameOfUpstream": {
 			reason: "The finder should not be called with upstream's WithDeterministicExternalName.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithExternalName("id-1")),
+			object: kit.NewBucket(kit.WithInterruptedCreate(hourAgo), kit.WithExternalName("id-1")),
 			opts:   []managed.ReconcilerOption{managed.Upstream(upstream.WithDeterministicExternalName(true))},
 			want:   want{Observes: 1, Name: "id-1", Synced: "ReconcileSuccess", Result: poll},
 		},
 		"AbsentToObserve": {
 			reason: "The create should not be repeated if the policies forbid it.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithPolicies(xpv2.ManagementActionObserve)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(kit.WithInterruptedCreate(hourAgo), kit.WithPolicies(xpv2.ManagementActionObserve)),
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			want: want{
 				Finds:    1,
 				Observes: 1,
@@ -251,8 +253,11 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"DeletingFound": {
 			reason: "The external resource that was found should be deleted with its managed resource.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")},
+			object: kit.NewBucket(
+				kit.WithInterruptedCreate(hourAgo), kit.WithDeletionTimestamp,
+				kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")},
 			want: want{
 				Finds:     1,
 				Observes:  1,
@@ -265,14 +270,20 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"DeletingAbsent": {
 			reason: "A managed resource without an external resource should be deleted.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(
+				kit.WithInterruptedCreate(hourAgo), kit.WithDeletionTimestamp,
+				kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			want:   want{Finds: 1, Observes: 1, Gone: true, Events: []event.Reason{"ResolvedCreate"}, Stores: 1},
 		},
 		"DeletingUnknown": {
 			reason: "The deletion should wait while the outcome is unknown, and say why.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{},
+			object: kit.NewBucket(
+				kit.WithInterruptedCreate(hourAgo), kit.WithDeletionTimestamp,
+				kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{},
 			want: want{
 				Finds:  1,
 				Synced: incomplete,
@@ -283,8 +294,11 @@ func TestCreateResolver(t *testing.T) {
 		},
 		"DeletingUnknownAsync": {
 			reason: "An asynchronous create without a record should be resolved, too.",
-			object: managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo), managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{},
+			object: kit.NewBucket(
+				kit.WithInterruptedCreate(hourAgo), kit.WithDeletionTimestamp,
+				kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{},
 			async:  true,
 			want: want{
 				Finds:  1,
@@ -299,32 +313,32 @@ func TestCreateResolver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := tc.finder
 			if f == nil {
-				f = &managedtest.FakeFinder{Finding: asyncstate.Found("not-asked")}
+				f = &kit.FakeFinder{Finding: asyncstate.Found("not-asked")}
 			}
 			if tc.object == nil {
-				tc.object = managedtest.NewBucket(managedtest.WithInterruptedCreate(hourAgo))
+				tc.object = kit.NewBucket(kit.WithInterruptedCreate(hourAgo))
 			}
 			api := testkit.NewAPI(tc.object)
 			recorder := &testkit.Said{}
 			got := want{}
-			ext := &managedtest.ExternalResource{Exists: f.Finding.Found()}
+			ext := &kit.ExternalResource{Exists: f.Finding.Found()}
 			ext.OnCall("create", func(b *v1alpha1.Bucket) error {
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "A create should be announced before it starts.", "incomplete", true,
 					meta.ExternalCreateIncomplete(b),
 				)
-				managedtest.WithExternalName("id-2")(b)
+				kit.WithExternalName("id-2")(b)
 				return nil
 			})
 			if tc.async {
-				tc.opts = append(tc.opts, managed.WithAsync(managedtest.NewTracker(api)))
+				tc.opts = append(tc.opts, managed.WithAsync(kit.NewTracker(api)))
 			}
-			r := managedtest.NewBucketReconciler(api, append([]managed.ReconcilerOption{
-				managedtest.WithClient(ext.Client()), managed.WithRecorder(recorder), managedtest.NewClock().Option(), With(f),
+			r := kit.NewBucketReconciler(api, append([]managed.ReconcilerOption{
+				kit.WithClient(ext.Client()), managed.WithRecorder(recorder), kit.NewClock().Option(), With(f),
 			}, tc.opts...)...)
-			result, err := r.Reconcile(context.Background(), managedtest.Request())
-			managedtest.Must(t, err)
-			b := managedtest.GetBucket(t, api)
+			result, err := r.Reconcile(context.Background(), kit.Request())
+			kit.Must(t, err)
+			b := kit.GetBucket(t, api)
 			got.Finds, got.Observes, got.Creates, got.Deletes = len(f.Attempts), ext.Observes, ext.Count("create"),
 				ext.Count("delete")
 			got.Name = meta.GetExternalName(b)
@@ -365,9 +379,9 @@ func TestCreateResolver(t *testing.T) {
 			} {
 				got.Events = append(got.Events, slices.Repeat([]event.Reason{reason}, len(recorder.Events(reason)))...)
 			}
-			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
+			kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
 			for _, attempt := range f.Attempts {
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "The finder should be called with the create that was interrupted.", "attempt",
 					asyncstate.Attempt{
 						Type:    asyncstate.Create,
@@ -379,7 +393,7 @@ func TestCreateResolver(t *testing.T) {
 			}
 
 			api.Forget()
-			managedtest.MustReconcile(t, r, "b")
+			kit.MustReconcile(t, r, "b")
 			if n := api.Writes(); strings.HasPrefix(got.Resolved, "False") && n > 0 {
 				t.Errorf("\nAn unchanged situation should be written once.\ngot %d more writes: %v", n, api.Requests())
 			}
@@ -405,25 +419,25 @@ func TestCreateResolver_StoresOutcome(t *testing.T) {
 	}{
 		"Conflict": {
 			reason:        "We should retry after a conflict, without an event.",
-			beforeRequest: managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Patch), managedtest.FailWithConflict),
+			beforeRequest: kit.OnNthRequest(1, kit.IsVerb(testkit.Patch), kit.FailWithConflict),
 			want:          want{Name: "id-1", Succeeded: true, Events: 1},
 		},
 		"Error": {
 			reason:        "We should return an error if the outcome can't be stored.",
-			beforeRequest: managedtest.FailRequests(managedtest.IsVerb(testkit.Patch), managedtest.ServerError()),
+			beforeRequest: kit.FailRequests(kit.IsVerb(testkit.Patch), kit.ServerError()),
 			want:          want{Incomplete: true, Synced: "cannot store the result of an interrupted create"},
 		},
 		"LostAnswer": {
 			reason:       "We should read the managed resource again if the answer to the write was lost.",
-			afterRequest: managedtest.OnNthRequest(1, managedtest.IsVerb(testkit.Patch), managedtest.FailWithServerError),
+			afterRequest: kit.OnNthRequest(1, kit.IsVerb(testkit.Patch), kit.FailWithServerError),
 			want:         want{Name: "id-1", Succeeded: true},
 		},
 		"SettledByHandMeanwhile": {
 			reason: "An outcome that an operator sets meanwhile should be kept.",
 			meanwhile: func(api *testkit.API) {
-				managedtest.UpdateBucket(
-					t, api, "b", managedtest.WithExternalName("by-hand"),
-					managedtest.WithoutAnnotation(meta.AnnotationKeyExternalCreatePending),
+				kit.UpdateBucket(
+					t, api, "b", kit.WithExternalName("by-hand"),
+					kit.WithoutAnnotation(meta.AnnotationKeyExternalCreatePending),
 				)
 			},
 			want: want{Name: "by-hand"},
@@ -433,9 +447,9 @@ func TestCreateResolver_StoresOutcome(t *testing.T) {
 			absent:     true,
 			cacheStale: true,
 			meanwhile: func(api *testkit.API) {
-				managedtest.UpdateBucket(
-					t, api, "b", managedtest.WithExternalName("theirs"),
-					managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z"),
+				kit.UpdateBucket(
+					t, api, "b", kit.WithExternalName("theirs"),
+					kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, "2026-01-02T03:00:00Z"),
 				)
 			},
 			want: want{Name: "theirs", Succeeded: true},
@@ -443,26 +457,26 @@ func TestCreateResolver_StoresOutcome(t *testing.T) {
 		"GoneMeanwhile": {
 			reason:    "We should store nothing when the managed resource no longer exists.",
 			absent:    true,
-			meanwhile: func(api *testkit.API) { managedtest.RemoveBucket(t, api, "b") },
+			meanwhile: func(api *testkit.API) { kit.RemoveBucket(t, api, "b") },
 		},
 		"AnotherMeanwhile": {
 			reason: "We should store nothing when another managed resource has the name.",
 			meanwhile: func(api *testkit.API) {
-				managedtest.RemoveBucket(t, api, "b")
-				managedtest.Must(t, api.Server().Create(context.Background(), managedtest.NewBucket(managedtest.WithExternalName("another"))))
+				kit.RemoveBucket(t, api, "b")
+				kit.Must(t, api.Server().Create(context.Background(), kit.NewBucket(kit.WithExternalName("another"))))
 			},
 			want: want{Name: "another"},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithInterruptedCreate(time.Hour)))
+			api := testkit.NewAPI(kit.NewBucket(kit.WithInterruptedCreate(time.Hour)))
 			recorder := &testkit.Said{}
-			ext := &managedtest.ExternalResource{}
+			ext := &kit.ExternalResource{}
 			ext.OnCall(
 				"observe", func(b *v1alpha1.Bucket) error { ext.Exists = meta.GetExternalName(b) != ""; return nil },
 			)
-			f := &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")}
+			f := &kit.FakeFinder{Finding: asyncstate.Found("id-1")}
 			if tc.absent {
 				f.Finding = asyncstate.Absent()
 			}
@@ -471,48 +485,48 @@ func TestCreateResolver_StoresOutcome(t *testing.T) {
 					tc.meanwhile(api)
 				}
 			}
-			r := managedtest.NewBucketReconciler(
-				api, managed.WithRecorder(recorder), managedtest.NewClock().Option(), With(f), managedtest.WithClient(ext.Client()),
+			r := kit.NewBucketReconciler(
+				api, managed.WithRecorder(recorder), kit.NewClock().Option(), With(f), kit.WithClient(ext.Client()),
 			)
 			if tc.cacheStale {
-				managedtest.Must(t, api.Freeze(context.Background(), managedtest.NewBucket()))
+				kit.Must(t, api.Freeze(context.Background(), kit.NewBucket()))
 				tc.meanwhile(api)
 			}
 			api.Before, api.After = tc.beforeRequest, tc.afterRequest
-			result, err := r.Reconcile(context.Background(), managedtest.Request())
-			managedtest.ExpectEqual(t, tc.reason, "result", reconcile.Result{Requeue: true}, result)
-			managedtest.ExpectEqual(t, tc.reason, "finds", 1, len(f.Attempts))
-			managedtest.ExpectEqual(t, tc.reason, "creates", 0, ext.Count("create"))
-			managedtest.ExpectEqual(
+			result, err := r.Reconcile(context.Background(), kit.Request())
+			kit.ExpectEqual(t, tc.reason, "result", reconcile.Result{Requeue: true}, result)
+			kit.ExpectEqual(t, tc.reason, "finds", 1, len(f.Attempts))
+			kit.ExpectEqual(t, tc.reason, "creates", 0, ext.Count("create"))
+			kit.ExpectEqual(
 				t, tc.reason, "no error", tc.want.Synced == "",
 				err == nil && len(recorder.Events("CannotInitializeManagedResource")) == 0,
 			)
 			got := want{Synced: tc.want.Synced}
-			if c := managedtest.GetBucket(t, api).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
+			if c := kit.GetBucket(t, api).GetCondition(xpv2.TypeSynced); !strings.Contains(c.Message, tc.want.Synced) {
 				got.Synced = c.Message
 			}
 			api.Thaw()
-			managedtest.TryReconcile(r, 5)
-			b := managedtest.GetBucket(t, api)
+			kit.TryReconcile(r, 5)
+			b := kit.GetBucket(t, api)
 			got.Name = meta.GetExternalName(b)
 			got.Succeeded, got.Incomplete = !meta.GetExternalCreateSucceeded(b).IsZero(),
 				meta.ExternalCreateIncomplete(b)
 			got.Events = len(recorder.Events("ResolvedCreate"))
-			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
+			kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
 
 func TestCreateResolver_FailedCreate(t *testing.T) {
-	begun, ended := seam.Stamp(managedtest.NewClock().Now.Add(-time.Minute)), seam.Stamp(managedtest.NewClock().Now.Add(-time.Second))
+	begun, ended := seam.Stamp(kit.NewClock().Now.Add(-time.Minute)), seam.Stamp(kit.NewClock().Now.Add(-time.Second))
 	withFailedCreate := func(b *v1alpha1.Bucket) {
 		meta.AddAnnotations(b, map[string]string{
 			meta.AnnotationKeyExternalCreatePending: begun,
 			meta.AnnotationKeyExternalCreateFailed:  ended,
 		})
 	}
-	withCreateBefore := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended)
-	withFailedCreateSettled := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, ended)
+	withCreateBefore := kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended)
+	withFailedCreateSettled := kit.WithAnnotation(meta.AnnotationKeyExternalCreateFailed, ended)
 	type want struct {
 		Finds, Creates, Deletes int
 		Name, Synced            string
@@ -521,7 +535,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 	cases := map[string]struct {
 		reason         string
 		object         *v1alpha1.Bucket
-		finder         *managedtest.FakeFinder
+		finder         *kit.FakeFinder
 		opts           []managed.ReconcilerOption
 		existingName   string
 		firstCreateErr error // returned by the first create, which has created an external resource
@@ -531,35 +545,35 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 	}{
 		"Found": {
 			reason: "The external resource that was found should be managed under its name.",
-			object: managedtest.NewBucket(withFailedCreate),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
+			object: kit.NewBucket(withFailedCreate),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"FoundAfterLaterStep": {
 			reason:         "We should look for an external resource before a failed create is repeated, because a later step may have failed.",
-			object:         managedtest.NewBucket(),
-			finder:         &managedtest.FakeFinder{Finding: asyncstate.Found("id-0001")},
+			object:         kit.NewBucket(),
+			finder:         &kit.FakeFinder{Finding: asyncstate.Found("id-0001")},
 			firstCreateErr: errors.New("cannot tag the bucket"),
 			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"FoundAfterLostAnswer": {
 			reason:         "After \"already exists\", we should call the finder, because the last create may have created the external resource although its answer was lost.",
-			object:         managedtest.NewBucket(withFailedCreate, withCreateBefore, managedtest.WithExternalName("id-0")),
-			finder:         &managedtest.FakeFinder{Finding: asyncstate.Found("id-0001")},
+			object:         kit.NewBucket(withFailedCreate, withCreateBefore, kit.WithExternalName("id-0")),
+			finder:         &kit.FakeFinder{Finding: asyncstate.Found("id-0001")},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want:           want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"ExistsAfterAll": {
 			reason:         "An external resource that Observe finds should not wait for a finder that cannot tell, although one Observe did not find it.",
-			object:         managedtest.NewBucket(withFailedCreate, withCreateBefore, managedtest.WithExternalName("id-0001")),
-			finder:         &managedtest.FakeFinder{},
+			object:         kit.NewBucket(withFailedCreate, withCreateBefore, kit.WithExternalName("id-0001")),
+			finder:         &kit.FakeFinder{},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want:           want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"ExistsElsewhere": {
 			reason:         "After \"already exists\" the create should not be repeated while the finder cannot tell.",
-			object:         managedtest.NewBucket(withFailedCreate, withCreateBefore, managedtest.WithExternalName("id-0")),
-			finder:         &managedtest.FakeFinder{},
+			object:         kit.NewBucket(withFailedCreate, withCreateBefore, kit.WithExternalName("id-0")),
+			finder:         &kit.FakeFinder{},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want: want{
 				Finds: 2, Creates: 1, Name: "id-0",
@@ -568,50 +582,54 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		},
 		"ExistedAndFoundInStaleList": {
 			reason:         "A finder whose list is stale should not be called again and again.",
-			object:         managedtest.NewBucket(withFailedCreate, withCreateBefore, managedtest.WithExternalName("id-0")),
-			finder:         &managedtest.FakeFinder{Finding: asyncstate.Found("id-9")},
+			object:         kit.NewBucket(withFailedCreate, withCreateBefore, kit.WithExternalName("id-0")),
+			finder:         &kit.FakeFinder{Finding: asyncstate.Found("id-9")},
 			firstCreateErr: errors.New("the bucket already exists"),
 			want:           want{Finds: 1, Creates: 1, Name: "id-9", Synced: "ReconcileError"},
 		},
 		"FoundButNotStored": {
 			reason: "We should return an error if the name that was found can't be stored.",
-			object: managedtest.NewBucket(withFailedCreate),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")}, patchesFail: true,
+			object: kit.NewBucket(withFailedCreate),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")}, patchesFail: true,
 			want: want{Finds: 3, Synced: "cannot store the result"},
 		},
 		"FoundThoughRecorded": {
 			reason: "A record that an asynchronous provider has left should be ignored.",
-			object: managedtest.NewBucket(withFailedCreate, managedtest.WithAnnotation(asyncstate.AnnotationKeyOperation, "{}")),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
+			object: kit.NewBucket(withFailedCreate, kit.WithAnnotation(asyncstate.AnnotationKeyOperation, "{}")),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"FoundWithoutRecord": {
 			reason: "An asynchronous provider should resolve a create without a record, too.", async: true,
-			object: managedtest.NewBucket(withFailedCreate),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
+			object: kit.NewBucket(withFailedCreate),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"FoundWhileDeleted": {
 			reason: "The external resource that was found should be deleted with its managed resource.",
-			object: managedtest.NewBucket(withFailedCreate, managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
+			object: kit.NewBucket(
+				withFailedCreate, kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{Finding: asyncstate.Found("id-1")}, existingName: "id-1",
 			want: want{Finds: 1, Deletes: 1, Gone: true},
 		},
 		"Absent": {
 			reason: "A create that is known to have ended should be repeated before its deadline.",
-			object: managedtest.NewBucket(withFailedCreate), finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(withFailedCreate), finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			want: want{Finds: 1, Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"AbsentWhileDeleted": {
 			reason: "A managed resource without an external resource should be deleted.",
-			object: managedtest.NewBucket(withFailedCreate, managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+			object: kit.NewBucket(
+				withFailedCreate, kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{Finding: asyncstate.Absent()},
 			want:   want{Finds: 1, Gone: true},
 		},
 		"Unknown": {
 			reason: "The create should not be repeated while it is unknown whether it created something.",
-			object: managedtest.NewBucket(withFailedCreate),
-			finder: &managedtest.FakeFinder{},
+			object: kit.NewBucket(withFailedCreate),
+			finder: &kit.FakeFinder{},
 			want: want{
 				Finds:  3,
 				Synced: "unknown whether the create that failed created an external resource. Look for it",
@@ -619,38 +637,42 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		},
 		"FindFailsWhileDeleted": {
 			reason: "The managed resource should be kept while the finder fails.",
-			object: managedtest.NewBucket(withFailedCreate, managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{Err: errors.New("boom")},
+			object: kit.NewBucket(
+				withFailedCreate, kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{Err: errors.New("boom")},
 			want:   want{Finds: 3, Synced: "cannot look up the external resource of a create that failed: boom"},
 		},
 		"Exists": {
 			reason:       "The finder should not be called when Observe finds the external resource.",
-			object:       managedtest.NewBucket(withFailedCreate, managedtest.WithExternalName("id-1")),
-			finder:       &managedtest.FakeFinder{},
+			object:       kit.NewBucket(withFailedCreate, kit.WithExternalName("id-1")),
+			finder:       &kit.FakeFinder{},
 			existingName: "id-1",
 			want:         want{Name: "id-1", Synced: "ReconcileSuccess"},
 		},
 		"Succeeded": {
 			reason: "The finder should not be called after a create that succeeded.",
-			object: managedtest.NewBucket(withFailedCreate, withCreateBefore, managedtest.WithExternalName("id-0")),
-			finder: &managedtest.FakeFinder{},
+			object: kit.NewBucket(withFailedCreate, withCreateBefore, kit.WithExternalName("id-0")),
+			finder: &kit.FakeFinder{},
 			want:   want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"Settled": {
 			reason: "A person who removes the announcement should settle a create that failed.",
-			object: managedtest.NewBucket(withFailedCreateSettled), finder: &managedtest.FakeFinder{},
+			object: kit.NewBucket(withFailedCreateSettled), finder: &kit.FakeFinder{},
 			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 		"SettledWhileDeleted": {
 			reason: "A managed resource whose failed create was settled should be deleted.",
-			object: managedtest.NewBucket(withFailedCreateSettled, managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)),
-			finder: &managedtest.FakeFinder{},
+			object: kit.NewBucket(
+				withFailedCreateSettled, kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName),
+			),
+			finder: &kit.FakeFinder{},
 			want:   want{Gone: true},
 		},
 		"SettledBeforeNextCreate": {
 			reason:         "A create that fails after an earlier one was settled should not be repeated.",
-			object:         managedtest.NewBucket(withFailedCreateSettled),
-			finder:         &managedtest.FakeFinder{},
+			object:         kit.NewBucket(withFailedCreateSettled),
+			finder:         &kit.FakeFinder{},
 			firstCreateErr: errors.New("cannot tag the bucket"),
 			want: want{
 				Finds:   2,
@@ -660,27 +682,27 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 		},
 		"Deterministic": {
 			reason: "The finder should not be called with deterministic names.",
-			object: managedtest.NewBucket(withFailedCreate, managedtest.WithExternalName("id-0")),
-			finder: &managedtest.FakeFinder{}, opts: []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
+			object: kit.NewBucket(withFailedCreate, kit.WithExternalName("id-0")),
+			finder: &kit.FakeFinder{}, opts: []managed.ReconcilerOption{managed.WithDeterministicExternalName(true)},
 			want: want{Creates: 1, Name: "id-0001", Synced: "ReconcileSuccess"},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := testkit.NewAPI(tc.object)
-			api.Before = managedtest.FailRequests(
-				func(r testkit.Request) bool { return tc.patchesFail && r.Verb == testkit.Patch }, managedtest.ServerError(),
+			api.Before = kit.FailRequests(
+				func(r testkit.Request) bool { return tc.patchesFail && r.Verb == testkit.Patch }, kit.ServerError(),
 			)
-			w, connects := managedtest.NewCloud()
+			w, connects := kit.NewCloud()
 			if tc.existingName != "" {
 				_, err := w.Session("").Create(t.Context(), cloud.CreateRequest{
 					Kind: v1alpha1.BucketKind,
 					Name: tc.existingName,
 				})
-				managedtest.Must(t, err)
+				kit.Must(t, err)
 			}
 			if tc.async {
-				tc.opts = append(tc.opts, managed.WithAsync(managedtest.NewTracker(api)))
+				tc.opts = append(tc.opts, managed.WithAsync(kit.NewTracker(api)))
 			}
 			had := w.Counts()[cloud.OpCreate]
 			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {
@@ -689,10 +711,10 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 				}
 				return nil
 			}})
-			managedtest.MustReconcileTimes(
+			kit.MustReconcileTimes(
 				t,
-				managedtest.NewBucketReconciler(
-					api, append(tc.opts, managedtest.NewClock().Option(), connects, With(tc.finder))...,
+				kit.NewBucketReconciler(
+					api, append(tc.opts, kit.NewClock().Option(), connects, With(tc.finder))...,
 				),
 				3,
 			)
@@ -702,27 +724,27 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 				Deletes: w.Counts()[cloud.OpDelete],
 				Gone:    true,
 			}
-			if b := managedtest.GetBucket(t, api); b.GetName() != "" {
+			if b := kit.GetBucket(t, api); b.GetName() != "" {
 				synced := b.GetCondition(xpv2.TypeSynced)
 				got.Gone, got.Name, got.Synced = false, meta.GetExternalName(b), string(synced.Reason)+synced.Message
 			}
 			if strings.Contains(got.Synced, tc.want.Synced) {
 				got.Synced = tc.want.Synced
 			}
-			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
+			kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
 
 // After "already exists" the finder is called only until the external resource was observed.
 func TestCreateResolver_ExistedAndDeleted(t *testing.T) {
-	ended := seam.Stamp(managedtest.NewClock().Now.Add(-time.Hour))
-	api := testkit.NewAPI(managedtest.NewBucket(
-		managedtest.WithExternalName("id-1"), managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, ended),
-		managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
+	ended := seam.Stamp(kit.NewClock().Now.Add(-time.Hour))
+	api := testkit.NewAPI(kit.NewBucket(
+		kit.WithExternalName("id-1"), kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, ended),
+		kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, ended),
 	))
-	c, f := managedtest.NewClock(), &managedtest.FakeFinder{}
-	ext := &managedtest.ExternalResource{}
+	c, f := kit.NewClock(), &kit.FakeFinder{}
+	ext := &kit.ExternalResource{}
 	ext.BeforeCall = func(what string, _ resource.Managed) error {
 		if what == "create" && ext.Count("create") == 1 {
 			ext.Exists = true
@@ -730,16 +752,16 @@ func TestCreateResolver_ExistedAndDeleted(t *testing.T) {
 		}
 		return nil
 	}
-	r := managedtest.NewBucketReconciler(api, c.Option(), managedtest.WithClient(ext.Client()), With(f))
-	managedtest.MustReconcileTimes(t, r, 2)
-	managedtest.ExpectEqual(t, "The external resource should be managed.", "finds", 0, len(f.Attempts))
+	r := kit.NewBucketReconciler(api, c.Option(), kit.WithClient(ext.Client()), With(f))
+	kit.MustReconcileTimes(t, r, 2)
+	kit.ExpectEqual(t, "The external resource should be managed.", "finds", 0, len(f.Attempts))
 
 	ext.Exists = false
 	for range 5 {
-		managedtest.TryReconcile(r, 1)
+		kit.TryReconcile(r, 1)
 		c.Now = c.Now.Add(time.Minute)
 	}
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t, "An external resource that was observed, and was deleted since, should be created again.", "creates, finds",
 		[]int{2, 0}, []int{ext.Count("create"), len(f.Attempts)},
 	)
@@ -775,7 +797,7 @@ func TestFindWithConnector(t *testing.T) {
 		Asked       []any
 		Disconnects int // of the client and of the connector
 	}
-	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: managedtest.NewClock().Now}
+	attempt := asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: kit.NewClock().Now}
 	asked := []any{"b", attempt}
 	var got want
 	untyped := func(c managed.ExternalClient, err error) asyncstate.Finder {
@@ -793,7 +815,7 @@ func TestFindWithConnector(t *testing.T) {
 			),
 		)
 	}
-	plain := managedtest.NewExternalClient(managed.ExternalClientFns{})
+	plain := kit.NewExternalClient(managed.ExternalClientFns{})
 	cases := map[string]struct {
 		reason string
 		finder asyncstate.Finder
@@ -830,14 +852,14 @@ func TestFindWithConnector(t *testing.T) {
 		"TypedWithUntypedFinder": {
 			reason: "We should call the untyped finder of a typed client.",
 			finder: typed(&clientWithUntypedFinder{
-				TypedExternalClient: managedtest.NewTypedClient[*v1alpha1.Bucket](managedtest.FakeProvider{}),
-				Finder:              &managedtest.FakeFinder{Finding: asyncstate.Absent()},
+				TypedExternalClient: kit.NewTypedClient[*v1alpha1.Bucket](kit.FakeProvider{}),
+				Finder:              &kit.FakeFinder{Finding: asyncstate.Absent()},
 			}),
 			want: want{Finding: asyncstate.Absent()},
 		},
 		"OfAnotherKind": {
 			reason: "We should return an error if the connector is for another kind.",
-			finder: FindWithTypedConnector(managedtest.NewTypedConnector[*v1alpha1.Database](managedtest.FakeProvider{}, nil)),
+			finder: FindWithTypedConnector(kit.NewTypedConnector[*v1alpha1.Database](kit.FakeProvider{}, nil)),
 			want: want{
 				Error: "the connector is for *v1alpha1.Database, but the managed resource is a *v1alpha1.Bucket: pass the connector of this kind",
 			},
@@ -846,46 +868,48 @@ func TestFindWithConnector(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got = want{}
-			f, err := tc.finder.Find(t.Context(), managedtest.NewBucket(), attempt)
+			f, err := tc.finder.Find(t.Context(), kit.NewBucket(), attempt)
 			if got.Finding = f; err != nil {
 				got.Error = err.Error()
 			}
-			managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
+			kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
 		})
 	}
 }
 
 func TestCreateResolver_ErrorsDoNotChangeCondition(t *testing.T) {
-	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithInterruptedCreate(time.Hour)))
+	api := testkit.NewAPI(kit.NewBucket(kit.WithInterruptedCreate(time.Hour)))
 	recorder := &testkit.Said{}
-	f := &managedtest.FakeFinder{}
+	f := &kit.FakeFinder{}
 	f.OnFind = func(context.Context, resource.Managed) {
 		f.Err = errors.Errorf("throttled, request %d", len(f.Attempts))
 	}
-	r := managedtest.NewBucketReconciler(api, With(f), managed.WithRecorder(recorder), managedtest.WithClient(managed.ExternalClientFns{}))
-	managedtest.MustReconcile(t, r, "b")
+	r := kit.NewBucketReconciler(
+		api, With(f), managed.WithRecorder(recorder), kit.WithClient(managed.ExternalClientFns{}),
+	)
+	kit.MustReconcile(t, r, "b")
 	api.Forget()
-	managedtest.MustReconcileTimes(t, r, 3)
-	managedtest.ExpectEqual(t, "An error with a request ID should be written once.", "writes", 0, api.Writes())
+	kit.MustReconcileTimes(t, r, 3)
+	kit.ExpectEqual(t, "An error with a request ID should be written once.", "writes", 0, api.Writes())
 	if ms := recorder.Events("CannotResolveCreate"); len(ms) != 4 || !strings.Contains(ms[3], "request 4") {
 		t.Errorf("\nEach error should be in an event.\ngot %v", ms)
 	}
 }
 
 func TestCreateResolver_ClockAhead(t *testing.T) {
-	api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithInterruptedCreate(-10 * 365 * 24 * time.Hour)))
-	c := managedtest.NewClock()
-	ext := &managedtest.ExternalResource{}
+	api := testkit.NewAPI(kit.NewBucket(kit.WithInterruptedCreate(-10 * 365 * 24 * time.Hour)))
+	c := kit.NewClock()
+	ext := &kit.ExternalResource{}
 	c.Now = time.Now()
-	r := managedtest.NewBucketReconciler(api, c.Option(), With(&managedtest.FakeFinder{
+	r := kit.NewBucketReconciler(api, c.Option(), With(&kit.FakeFinder{
 		Finding: asyncstate.Absent(),
-	}), managedtest.WithClient(ext.Client()))
-	managedtest.MustReconcile(t, r, "b")
+	}), kit.WithClient(ext.Client()))
+	kit.MustReconcile(t, r, "b")
 	c.Now = c.Now.Add(3 * time.Minute)
-	managedtest.MustReconcile(t, r, "b")
+	kit.MustReconcile(t, r, "b")
 	c.Now = c.Now.Add(time.Second)
-	managedtest.MustReconcile(t, r, "b")
-	managedtest.ExpectEqual(
+	kit.MustReconcile(t, r, "b")
+	kit.ExpectEqual(
 		t, "A create that was announced by a clock that is ahead should be repeated after its deadline.", "creates", 1,
 		ext.Count("create"),
 	)
@@ -894,8 +918,10 @@ func TestCreateResolver_ClockAhead(t *testing.T) {
 func TestCriticalAnnotations(t *testing.T) {
 	merged, boom := 0, errors.New("boom")
 	updaters := map[string]func(api *testkit.API) managed.ReconcilerOption{
-		"Default":            func(*testkit.API) managed.ReconcilerOption { return managed.WithInitializers() },
-		"WithoutPersistence": func(*testkit.API) managed.ReconcilerOption { return managed.WithoutExternalNamePersistence() },
+		"Default": func(*testkit.API) managed.ReconcilerOption { return managed.WithInitializers() },
+		"WithoutPersistence": func(*testkit.API) managed.ReconcilerOption {
+			return managed.WithoutExternalNamePersistence()
+		},
 		"Upstream": func(api *testkit.API) managed.ReconcilerOption {
 			return managed.WithCriticalAnnotationUpdater(upstream.NewRetryingCriticalAnnotationUpdater(api.Client()))
 		},
@@ -906,7 +932,7 @@ func TestCriticalAnnotations(t *testing.T) {
 					data, err := json.Marshal(map[string]any{
 						"metadata": map[string]any{"annotations": o.GetAnnotations()},
 					})
-					managedtest.Must(t, err)
+					kit.Must(t, err)
 					return api.Client().Patch(ctx, o, client.RawPatch(types.MergePatchType, data))
 				}),
 			)
@@ -971,33 +997,35 @@ func TestCriticalAnnotations(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(updaterName+"/"+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithAnnotation("example.org/kept", "kept")))
-					ext := &managedtest.ExternalResource{}
+					api := testkit.NewAPI(
+						kit.NewBucket(kit.WithExternalName("id-1"), kit.WithAnnotation("example.org/kept", "kept")),
+					)
+					ext := &kit.ExternalResource{}
 					ext.OnCall("create", func(b *v1alpha1.Bucket) error {
 						err := tc.createErr(ext.Count("create"))
 						b.Status.AtProvider.ID = "id-1"
 						return err
 					})
-					r := managedtest.NewBucketReconciler(api, updater(api), managedtest.WithClient(ext.Client()))
+					r := kit.NewBucketReconciler(api, updater(api), kit.WithClient(ext.Client()))
 					for range tc.reconciles {
-						managedtest.TryReconcile(r, 1)
+						kit.TryReconcile(r, 1)
 						time.Sleep(cmp.Or(tc.pause, time.Second))
 					}
-					b := managedtest.GetBucket(t, api)
+					b := kit.GetBucket(t, api)
 					got := want{
 						Creates: ext.Count("create"), Incomplete: meta.ExternalCreateIncomplete(b),
 						Succeeded: !meta.GetExternalCreateSucceeded(b).IsZero(),
 						Failed:    !meta.GetExternalCreateFailed(b).IsZero(),
 					}
-					managedtest.ExpectEqual(t, tc.reason, "result", tc.want, got)
-					managedtest.ExpectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
-					managedtest.ExpectEqual(t, tc.reason, "status", "id-1", b.Status.AtProvider.ID)
-					managedtest.ExpectEqual(t, tc.reason, "others' annotation", "kept", b.GetAnnotations()["example.org/kept"])
+					kit.ExpectEqual(t, tc.reason, "result", tc.want, got)
+					kit.ExpectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+					kit.ExpectEqual(t, tc.reason, "status", "id-1", b.Status.AtProvider.ID)
+					kit.ExpectEqual(t, tc.reason, "others' annotation", "kept", b.GetAnnotations()["example.org/kept"])
 				})
 			})
 		}
 	}
-	managedtest.ExpectEqual(t, "The provider's own updater should be called.", "called", true, merged > 0)
+	kit.ExpectEqual(t, "The provider's own updater should be called.", "called", true, merged > 0)
 }
 
 func TestCriticalAnnotations_WithoutCreate(t *testing.T) {
@@ -1011,31 +1039,32 @@ func TestCriticalAnnotations_WithoutCreate(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			created := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
-			api := testkit.NewAPI(managedtest.NewBucket(managedtest.WithExternalName("id-1"), managedtest.WithFinalizers(managed.FinalizerName), managedtest.WithPolicies(
-				actions...,
-			),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, created),
-				managedtest.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created)))
-			ext := (&managedtest.ExternalResource{LateInitialized: true}).OnCall(
+			api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("id-1"), kit.WithFinalizers(managed.FinalizerName),
+				kit.WithPolicies(
+					actions...,
+				),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, created),
+				kit.WithAnnotation(meta.AnnotationKeyExternalCreateSucceeded, created)))
+			ext := (&kit.ExternalResource{LateInitialized: true}).OnCall(
 				"observe", func(b *v1alpha1.Bucket) error { b.Spec.ForProvider.Region = "eu"; return nil },
 			)
-			managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), "b")
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(
+			kit.MustReconcile(t, kit.NewBucketReconciler(api, kit.WithClient(ext.Client())), "b")
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(
 				t, reason, "external-create-succeeded", created,
 				b.GetAnnotations()[meta.AnnotationKeyExternalCreateSucceeded],
 			)
-			managedtest.ExpectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+			kit.ExpectEqual(t, reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
 
 func TestCriticalAnnotations_Requests(t *testing.T) {
 	resolves := func(*testkit.API) []managed.ReconcilerOption {
-		return []managed.ReconcilerOption{With(&managedtest.FakeFinder{})}
+		return []managed.ReconcilerOption{With(&kit.FakeFinder{})}
 	}
 	async := func(api *testkit.API) []managed.ReconcilerOption {
-		return []managed.ReconcilerOption{managed.WithAsync(managedtest.NewTracker(api, asyncstate.WithOwnGoroutines()))}
+		return []managed.ReconcilerOption{managed.WithAsync(kit.NewTracker(api, asyncstate.WithOwnGoroutines()))}
 	}
 	setRegion := func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
 	cases := map[string]struct {
@@ -1058,7 +1087,7 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 		},
 		"Name": {
 			reason:      "The external name should be stored in a patch of its own.",
-			create:      func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { managedtest.WithExternalName("id-1")(b) },
+			create:      func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { kit.WithExternalName("id-1")(b) },
 			wantPatches: 2,
 			wantUpdates: 2,
 			wantName:    "id-1",
@@ -1096,7 +1125,7 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 				return append(resolves(api), managed.WithoutExternalNamePersistence())
 			},
 			create: func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket) {
-				managedtest.WithExternalName("id-1")(b)
+				kit.WithExternalName("id-1")(b)
 				setRegion(t, api, b)
 			},
 			createErr:      asyncstate.ErrOutcomeUnknown,
@@ -1119,7 +1148,7 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 			opts:   resolves,
 			create: func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket) {
 				b.Spec.ForProvider.Region = "eu"
-				managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("a", "b"))
+				kit.UpdateBucket(t, api, "b", kit.WithAnnotation("a", "b"))
 			},
 			createErr:      asyncstate.ErrOutcomeUnknown,
 			wantUpdates:    3,
@@ -1129,7 +1158,7 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 			reason: "As with upstream, a conflict should drop other changes.",
 			create: func(t *testing.T, api *testkit.API, b *v1alpha1.Bucket) {
 				b.Spec.ForProvider.Region = "eu"
-				managedtest.UpdateBucket(t, api, "b", managedtest.WithAnnotation("a", "b"))
+				kit.UpdateBucket(t, api, "b", kit.WithAnnotation("a", "b"))
 			},
 			wantPatches: 2,
 			wantUpdates: 2,
@@ -1137,23 +1166,23 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket())
-			ext := (&managedtest.ExternalResource{}).OnCall(
+			api := testkit.NewAPI(kit.NewBucket())
+			ext := (&kit.ExternalResource{}).OnCall(
 				"create", func(b *v1alpha1.Bucket) error { tc.create(t, api, b); return tc.createErr },
 			)
-			opts := []managed.ReconcilerOption{managedtest.WithClient(ext.Client())}
+			opts := []managed.ReconcilerOption{kit.WithClient(ext.Client())}
 			if tc.opts != nil {
 				opts = append(opts, tc.opts(api)...)
 			}
-			managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, opts...), "b")
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
-			managedtest.ExpectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
-			managedtest.ExpectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
-			managedtest.ExpectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
+			kit.MustReconcile(t, kit.NewBucketReconciler(api, opts...), "b")
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "patches", tc.wantPatches, api.Count(testkit.Patch))
+			kit.ExpectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
+			kit.ExpectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
+			kit.ExpectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
 			_, recorded := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
-			managedtest.ExpectEqual(t, tc.reason, "record", tc.wantRecord, recorded)
-			managedtest.ExpectEqual(t, tc.reason, "incomplete", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
+			kit.ExpectEqual(t, tc.reason, "record", tc.wantRecord, recorded)
+			kit.ExpectEqual(t, tc.reason, "incomplete", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
 		})
 	}
 }
@@ -1168,13 +1197,13 @@ func TestCriticalAnnotations_OtherChangesFail(t *testing.T) {
 	}{
 		"Transient": {
 			reason:     "As with upstream, a transient error should not drop other changes.",
-			err:        managedtest.ErrProvider,
+			err:        kit.ErrProvider,
 			failures:   1,
 			wantRegion: "eu",
 		},
 		"Unreachable": {
 			reason:     "An event should say that other changes could not be stored.",
-			err:        managedtest.ErrProvider,
+			err:        kit.ErrProvider,
 			failures:   100,
 			wantEvents: 1,
 		},
@@ -1187,11 +1216,11 @@ func TestCriticalAnnotations_OtherChangesFail(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket(func(b *v1alpha1.Bucket) {
+			api := testkit.NewAPI(kit.NewBucket(func(b *v1alpha1.Bucket) {
 				b.Spec.WriteConnectionSecretToReference = &xpv2.LocalSecretReference{Name: "secret"}
 			}))
 			failures := 0
-			api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
+			api.Before = kit.FailRequests(func(r testkit.Request) bool {
 				if failures == 0 || r.Verb != testkit.Update {
 					return false
 				}
@@ -1199,24 +1228,27 @@ func TestCriticalAnnotations_OtherChangesFail(t *testing.T) {
 				return true
 			}, tc.err)
 			recorder := &testkit.Said{}
-			managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managed.WithRecorder(recorder), managedtest.WithClient(managed.ExternalClientFns{
-				ObserveFn: managedtest.ObserveAbsent,
-				CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-					failures = tc.failures
-					meta.SetExternalName(mg, "id-1")
-					managedtest.AsBucket(mg).Spec.ForProvider.Region = "eu"
-					return managed.ExternalCreation{ConnectionDetails: managed.ConnectionDetails{"password": []byte("once")}}, nil
-				},
-			})), "b")
-			b, secret := managedtest.GetBucket(t, api), &corev1.Secret{}
+			kit.MustReconcile(t,
+				kit.NewBucketReconciler(api, managed.WithRecorder(recorder), kit.WithClient(managed.ExternalClientFns{
+					ObserveFn: kit.ObserveAbsent,
+					CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
+						failures = tc.failures
+						meta.SetExternalName(mg, "id-1")
+						kit.AsBucket(mg).Spec.ForProvider.Region = "eu"
+						return managed.ExternalCreation{
+							ConnectionDetails: managed.ConnectionDetails{"password": []byte("once")},
+						}, nil
+					},
+				})), "b")
+			b, secret := kit.GetBucket(t, api), &corev1.Secret{}
 			key := client.ObjectKey{Namespace: "default", Name: "secret"}
-			managedtest.Must(t, client.IgnoreNotFound(api.Server().Get(t.Context(), key, secret)))
-			managedtest.ExpectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
-			managedtest.ExpectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
-			managedtest.ExpectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
-			managedtest.ExpectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events("CannotUpdateManagedResource")))
-			managedtest.ExpectEqual(t, tc.reason, "Ready", xpv2.ReasonCreating, b.GetCondition(xpv2.TypeReady).Reason)
-			managedtest.ExpectEqual(
+			kit.Must(t, client.IgnoreNotFound(api.Server().Get(t.Context(), key, secret)))
+			kit.ExpectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
+			kit.ExpectEqual(t, tc.reason, "name", "id-1", meta.GetExternalName(b))
+			kit.ExpectEqual(t, tc.reason, "incomplete", false, meta.ExternalCreateIncomplete(b))
+			kit.ExpectEqual(t, tc.reason, "events", tc.wantEvents, len(recorder.Events("CannotUpdateManagedResource")))
+			kit.ExpectEqual(t, tc.reason, "Ready", xpv2.ReasonCreating, b.GetCondition(xpv2.TypeReady).Reason)
+			kit.ExpectEqual(
 				t, "Connection details should be published in any case.", "password", "once",
 				string(secret.Data["password"]),
 			)
@@ -1226,11 +1258,11 @@ func TestCriticalAnnotations_OtherChangesFail(t *testing.T) {
 
 func TestCriticalAnnotations_CreateOfAnotherProcess(t *testing.T) {
 	pending := time.Now().Add(-time.Second).Format(time.RFC3339)
-	announce := managedtest.WithAnnotation(meta.AnnotationKeyExternalCreatePending, pending)
+	announce := kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, pending)
 	cases := map[string]struct {
 		reason                 string
-		duringCreate           managedtest.BucketModifier
-		afterFirstConflictRead managedtest.BucketModifier
+		duringCreate           kit.BucketModifier
+		afterFirstConflictRead kit.BucketModifier
 	}{
 		"DuringCreate": {
 			reason:       "A create that failed should not end the one that another process has announced since.",
@@ -1238,28 +1270,30 @@ func TestCriticalAnnotations_CreateOfAnotherProcess(t *testing.T) {
 		},
 		"AfterAConflict": {
 			reason:                 "A create that failed should not end the one that another process announces after an unrelated conflict.",
-			duringCreate:           managedtest.WithAnnotation("example.org/unrelated", "1"),
+			duringCreate:           kit.WithAnnotation("example.org/unrelated", "1"),
 			afterFirstConflictRead: announce,
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			api := testkit.NewAPI(managedtest.NewBucket())
-			ext := (&managedtest.ExternalResource{}).OnCall("create", func(*v1alpha1.Bucket) error {
-				managedtest.UpdateBucket(t, api, "b", tc.duringCreate)
+			api := testkit.NewAPI(kit.NewBucket())
+			ext := (&kit.ExternalResource{}).OnCall("create", func(*v1alpha1.Bucket) error {
+				kit.UpdateBucket(t, api, "b", tc.duringCreate)
 				api.After = func(_ context.Context, r testkit.Request) error {
 					if r.Verb == testkit.LiveGet && tc.afterFirstConflictRead != nil {
 						api.After = nil
-						managedtest.UpdateBucket(t, api, "b", tc.afterFirstConflictRead)
+						kit.UpdateBucket(t, api, "b", tc.afterFirstConflictRead)
 					}
 					return nil
 				}
 				return errors.New("boom")
 			})
-			managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, managedtest.WithClient(ext.Client())), "b")
-			b := managedtest.GetBucket(t, api)
-			managedtest.ExpectEqual(t, tc.reason, "incomplete", true, meta.ExternalCreateIncomplete(b))
-			managedtest.ExpectEqual(t, tc.reason, "announced", pending, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending])
+			kit.MustReconcile(t, kit.NewBucketReconciler(api, kit.WithClient(ext.Client())), "b")
+			b := kit.GetBucket(t, api)
+			kit.ExpectEqual(t, tc.reason, "incomplete", true, meta.ExternalCreateIncomplete(b))
+			kit.ExpectEqual(
+				t, tc.reason, "announced", pending, b.GetAnnotations()[meta.AnnotationKeyExternalCreatePending],
+			)
 		})
 	}
 }
@@ -1267,21 +1301,21 @@ func TestCriticalAnnotations_CreateOfAnotherProcess(t *testing.T) {
 // A create whose answer was lost should have its error in CreateResolved, also after a restart of the provider.
 func TestCreateResolver_LastError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(managedtest.NewBucket())
+		api := testkit.NewAPI(kit.NewBucket())
 		client := managed.ExternalClientFns{
-			ObserveFn: managedtest.ObserveAbsent,
+			ObserveFn: kit.ObserveAbsent,
 			CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
 				return managed.ExternalCreation{}, errors.New("POST https://h/x: 502 (request 7)")
 			},
 		}
 		start := func() reconcile.Reconciler {
-			return managedtest.NewBucketReconciler(api, With(&managedtest.FakeFinder{}), managedtest.WithClient(client))
+			return kit.NewBucketReconciler(api, With(&kit.FakeFinder{}), kit.WithClient(client))
 		}
-		message := func() string { return managedtest.GetBucket(t, api).GetCondition(TypeCreateResolved).Message }
+		message := func() string { return kit.GetBucket(t, api).GetCondition(TypeCreateResolved).Message }
 		r := start()
-		managedtest.TryReconcile(r, 1)
-		until := creation.RunsUntil(managedtest.GetBucket(t, api), time.Now()).Until
-		managedtest.TryReconcile(r, 1)
+		kit.TryReconcile(r, 1)
+		until := creation.RunsUntil(kit.GetBucket(t, api), time.Now()).Until
+		kit.TryReconcile(r, 1)
 		first := message()
 		for _, want := range []string{
 			" after " + seam.Stamp(until) + ", when the create has certainly ended",
@@ -1292,8 +1326,8 @@ func TestCreateResolver_LastError(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Hour)
-		managedtest.TryReconcile(start(), 2)
-		managedtest.ExpectEqual(
+		kit.TryReconcile(start(), 2)
+		kit.ExpectEqual(
 			t, "A process that does not know the error should keep it.", "message", first, message(),
 		)
 	})

@@ -20,7 +20,9 @@ import (
 // A managed resource is deleted together with its namespace, in which the API server creates nothing.
 func ExampleNewProviderConfigUsageTracker() {
 	now := metav1.Now()
-	mg := &fake.ModernManaged{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "n", UID: "u", DeletionTimestamp: &now}}
+	mg := &fake.ModernManaged{
+		ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "n", UID: "u", DeletionTimestamp: &now},
+	}
 	mg.SetProviderConfigReference(&xpv2.ProviderConfigReference{Kind: "ProviderConfig", Name: "c"})
 	terminating := kerrors.NewForbidden(schema.GroupResource{Resource: "providerconfigusages"}, "u", nil)
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}

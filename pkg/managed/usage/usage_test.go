@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/managedtest"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -60,39 +60,39 @@ func TestUsageTrackers(t *testing.T) {
 		"Created": {reason: "The usage should be created.", want: unprotectedUsage, wantConfig: "other"},
 		"Terminating": {
 			reason:    "Track should succeed for a managed resource that is being deleted while its namespace is terminating.",
-			createErr: managedtest.NamespaceTerminating(),
+			createErr: kit.NamespaceTerminating(),
 		},
 		"TerminatingUnknownType": {
 			reason:      "Track should succeed in a terminating namespace although the scheme has no type for the kind.",
-			createErr:   managedtest.NamespaceTerminating(),
+			createErr:   kit.NamespaceTerminating(),
 			unknownType: true,
 		},
 		"NotDeleted": {
 			reason:     "Track should fail in a terminating namespace for a managed resource that is not being deleted, because it could create an external resource.",
 			notDeleted: true,
-			createErr:  managedtest.NamespaceTerminating(),
+			createErr:  kit.NamespaceTerminating(),
 			wantErr:    true,
 		},
 		"Another": {
 			reason:    "Track should fail in a terminating namespace when another managed resource of the same name is being deleted.",
 			otherUID:  true,
-			createErr: managedtest.NamespaceTerminating(),
+			createErr: kit.NamespaceTerminating(),
 			wantErr:   true,
 		},
 		"Unread": {
 			reason:     "Track should fail in a terminating namespace when the managed resource can't be read.",
-			createErr:  managedtest.NamespaceTerminating(),
+			createErr:  kit.NamespaceTerminating(),
 			failedRead: 2,
 			wantErr:    true,
 		},
 		"Forbidden": {
 			reason:    "Track should fail without permission to create usages.",
-			createErr: managedtest.ForbiddenBecause(""),
+			createErr: kit.ForbiddenBecause(""),
 			wantErr:   true,
 		},
 		"ForbiddenOtherwise": {
 			reason:    "Track should fail when the create is forbidden for another cause.",
-			createErr: managedtest.ForbiddenBecause("QuotaExceeded"),
+			createErr: kit.ForbiddenBecause("QuotaExceeded"),
 			wantErr:   true,
 		},
 		"Invalid": {
@@ -139,7 +139,7 @@ func TestUsageTrackers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := managedtest.NewBucket(withUsage, managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName))
+			b := kit.NewBucket(withUsage, kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName))
 			if tc.notDeleted {
 				b.SetDeletionTimestamp(nil)
 			}
@@ -148,7 +148,9 @@ func TestUsageTrackers(t *testing.T) {
 				objs = append(objs, tc.usage)
 			}
 			api := testkit.NewAPI(objs...)
-			unread := managedtest.OnNthRequest(tc.failedRead, managedtest.IsVerb(testkit.Get), func(testkit.Request) error { return boom })
+			unread := kit.OnNthRequest(
+				tc.failedRead, kit.IsVerb(testkit.Get), func(testkit.Request) error { return boom },
+			)
 			api.Before = func(ctx context.Context, r testkit.Request) error {
 				if r.Verb == testkit.Create {
 					return tc.createErr
@@ -156,7 +158,7 @@ func TestUsageTrackers(t *testing.T) {
 				return unread(ctx, r)
 			}
 			b.SetGroupVersionKind(testkit.BucketKind())
-			managedtest.WithProviderConfig("other")(b)
+			kit.WithProviderConfig("other")(b)
 			if tc.otherUID {
 				b.SetUID("another")
 			}
@@ -171,15 +173,15 @@ func TestUsageTrackers(t *testing.T) {
 			if tc.wantErr {
 				want = stdcmp.Or(tc.createErr, boom)
 			}
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(
 				t, tc.reason, "Track", want, tc.tracker(c, &v1alpha1.ProviderConfigUsage{}).Track(t.Context(), b),
 				cmpopts.EquateErrors(),
 			)
-			managedtest.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
+			kit.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
 			if tc.want != nil {
 				u := newUsage()
-				managedtest.Must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
-				managedtest.ExpectEqual(t, tc.reason, "provider config", tc.wantConfig, u.GetProviderConfigReference().Name)
+				kit.Must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+				kit.ExpectEqual(t, tc.reason, "provider config", tc.wantConfig, u.GetProviderConfigReference().Name)
 			}
 		})
 	}
@@ -258,10 +260,10 @@ func TestUsageTrackers_CacheLacksUsage(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := managedtest.NewBucket(withUsage)
+			b := kit.NewBucket(withUsage)
 			api := testkit.NewAPI(b, tc.usage)
 			b.SetGroupVersionKind(testkit.BucketKind())
-			managedtest.WithProviderConfig(tc.config)(b)
+			kit.WithProviderConfig(tc.config)(b)
 			api.Before = func(ctx context.Context, r testkit.Request) error {
 				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
 				switch {
@@ -279,12 +281,12 @@ func TestUsageTrackers_CacheLacksUsage(t *testing.T) {
 			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("\n%s\nTrack(...): want error %q, got %v", tc.reason, tc.wantErr, err)
 			}
-			managedtest.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
+			kit.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
 			if tc.want != nil {
 				u := newUsage()
-				managedtest.Must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
-				managedtest.ExpectEqual(t, tc.reason, "provider config", tc.wantConfig, u.GetProviderConfigReference().Name)
-				managedtest.ExpectEqual(t, tc.reason, "changed", tc.writes > 0, before != usageResourceVersion(t, api))
+				kit.Must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+				kit.ExpectEqual(t, tc.reason, "provider config", tc.wantConfig, u.GetProviderConfigReference().Name)
+				kit.ExpectEqual(t, tc.reason, "changed", tc.writes > 0, before != usageResourceVersion(t, api))
 			}
 		})
 	}
@@ -293,15 +295,15 @@ func TestUsageTrackers_CacheLacksUsage(t *testing.T) {
 func usageResourceVersion(t *testing.T, api *testkit.API) string {
 	t.Helper()
 	u := newUsage()
-	managedtest.Must(t, client.IgnoreNotFound(api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u)))
+	kit.Must(t, client.IgnoreNotFound(api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u)))
 	return u.GetResourceVersion()
 }
 
 func TestUsageTrackers_NamespaceTerminatesWithoutController(t *testing.T) {
 	api := testkit.NewAPI()
-	api.Before = managedtest.FailRequests(managedtest.IsVerb(testkit.Create), managedtest.NamespaceTerminating())
+	api.Before = kit.FailRequests(kit.IsVerb(testkit.Create), kit.NamespaceTerminating())
 	err := (&usageClient{Client: api.Client()}).Create(context.Background(), &unstructured.Unstructured{})
-	managedtest.ExpectEqual(
+	kit.ExpectEqual(
 		t, "We should return the error of the create for a usage without a controller.", "has an error", true,
 		err != nil,
 	)
@@ -311,7 +313,7 @@ const userUID = "the-user"
 
 func withUsage(b *v1alpha1.Bucket) {
 	b.UID = userUID
-	managedtest.WithProviderConfig("config")(b)
+	kit.WithProviderConfig("config")(b)
 }
 
 // newUsage returns the usage of a Bucket with withUsage, as trackers create it.
@@ -372,7 +374,7 @@ func getUsage(t *testing.T, api *testkit.API) *usageState {
 	if kerrors.IsNotFound(err) {
 		return nil
 	}
-	managedtest.Must(t, err)
+	kit.Must(t, err)
 	c := metav1.GetControllerOf(u)
 	return &usageState{
 		Finalizers: u.GetFinalizers(),
@@ -383,9 +385,9 @@ func getUsage(t *testing.T, api *testkit.API) *usageState {
 func updateUsage(t *testing.T, api *testkit.API) {
 	t.Helper()
 	u := newUsage()
-	managedtest.Must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
+	kit.Must(t, api.Server().Get(t.Context(), client.ObjectKeyFromObject(u), u))
 	u.SetLabels(map[string]string{"k": "v"})
-	managedtest.Must(t, api.Server().Update(t.Context(), u))
+	kit.Must(t, api.Server().Update(t.Context(), u))
 }
 
 func withUsageProtection() managed.ReconcilerOption {
@@ -403,10 +405,10 @@ func TestUsageProtection(t *testing.T) {
 	boom := errors.New("boom")
 	protectedUsage := &usageState{Finalizers: []string{FinalizerName}}
 	unprotectedUsage := &usageState{Blocks: true}
-	deletedBucket := []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName)}
+	deletedBucket := []kit.BucketModifier{kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName)}
 	cases := map[string]struct {
 		reason      string
-		bucket      []managedtest.BucketModifier
+		bucket      []kit.BucketModifier
 		notFound    bool // the external resource does not exist
 		usage       *v1alpha1.ProviderConfigUsage
 		opts        []managed.ReconcilerOption
@@ -535,12 +537,14 @@ func TestUsageProtection(t *testing.T) {
 		},
 		"UserDeleted": {
 			reason: "A usage should get no finalizer when its managed resource is being deleted.",
-			bucket: []managedtest.BucketModifier{managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(managed.FinalizerName, "example.org/f")},
-			usage:  newUsage(), want: unprotectedUsage,
+			bucket: []kit.BucketModifier{
+				kit.WithDeletionTimestamp, kit.WithFinalizers(managed.FinalizerName, "example.org/f"),
+			},
+			usage: newUsage(), want: unprotectedUsage,
 		},
 		"Paused": {
 			reason: "A usage should get no finalizer when its managed resource is paused.",
-			bucket: []managedtest.BucketModifier{managedtest.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
+			bucket: []kit.BucketModifier{kit.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true")},
 			usage:  newUsage(),
 			want:   unprotectedUsage,
 		},
@@ -548,7 +552,9 @@ func TestUsageProtection(t *testing.T) {
 			reason: "A usage should get no finalizer when Connect fails.",
 			opts: []managed.ReconcilerOption{
 				managed.WithExternalConnector(
-					managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
+					managed.ExternalConnectorFn(func(
+						context.Context, resource.Managed,
+					) (managed.ExternalClient, error) {
 						return nil, boom
 					}),
 				),
@@ -572,32 +578,32 @@ func TestUsageProtection(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			objs := []client.Object{managedtest.NewBucket(append([]managedtest.BucketModifier{withUsage}, tc.bucket...)...)}
+			objs := []client.Object{kit.NewBucket(append([]kit.BucketModifier{withUsage}, tc.bucket...)...)}
 			if tc.usage != nil {
 				objs = append(objs, tc.usage)
 			}
 			api := testkit.NewAPI(objs...)
 			ctx := context.Background()
 			if tc.cacheStale {
-				managedtest.Must(t, api.Freeze(ctx, tc.usage))
+				kit.Must(t, api.Freeze(ctx, tc.usage))
 				updateUsage(t, api)
 			}
-			api.Before = managedtest.FailRequests(func(r testkit.Request) bool {
+			api.Before = kit.FailRequests(func(r testkit.Request) bool {
 				_, is := r.Object.(*v1alpha1.ProviderConfigUsage)
 				return is && (r.Verb == testkit.Patch || r.Verb == testkit.Update)
 			}, tc.writeErr)
-			ext, recorder := &managedtest.ExternalResource{Exists: !tc.notFound}, &testkit.Said{}
-			managedtest.MustReconcile(t, managedtest.NewBucketReconciler(api, append([]managed.ReconcilerOption{
-				managed.WithRecorder(recorder), withUsageProtection(), managedtest.WithClient(ext.Client()),
+			ext, recorder := &kit.ExternalResource{Exists: !tc.notFound}, &testkit.Said{}
+			kit.MustReconcile(t, kit.NewBucketReconciler(api, append([]managed.ReconcilerOption{
+				managed.WithRecorder(recorder), withUsageProtection(), kit.WithClient(ext.Client()),
 			}, tc.opts...)...), "b")
-			managedtest.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
-			managedtest.ExpectEqual(t, tc.reason, "writes of usages", tc.wantWrites, countUsageWrites(api))
-			managedtest.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, managedtest.GetBucket(t, api).GetName() == "")
-			managedtest.ExpectEqual(
+			kit.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
+			kit.ExpectEqual(t, tc.reason, "writes of usages", tc.wantWrites, countUsageWrites(api))
+			kit.ExpectEqual(t, tc.reason, "deleted", tc.wantDeleted, kit.GetBucket(t, api).GetName() == "")
+			kit.ExpectEqual(
 				t, tc.reason, "has a warning", tc.wantWarning, len(recorder.Events("CannotProtectUsage")) > 0,
 			)
 			if tc.wantWarning {
-				managedtest.ExpectEqual(
+				kit.ExpectEqual(
 					t, "The external resource should be observed although its usage is not protected.", "is observed",
 					true, ext.Observes > 0,
 				)
@@ -609,30 +615,34 @@ func TestUsageProtection(t *testing.T) {
 func TestUsageProtection_Legacy(t *testing.T) {
 	d := v1alpha1.NewDatabase("d")
 	api := testkit.NewAPI(d)
-	ext := &managedtest.ExternalResource{Exists: true}
+	ext := &kit.ExternalResource{Exists: true}
 	tracker := NewLegacyProviderConfigUsageTracker(api.Client(), &testkit.LegacyProviderConfigUsage{})
 	r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.DatabaseKind()),
-		WithProtection(testkit.LegacyProviderConfigUsageKind()), managed.WithInitializers(), managedtest.WithWait(managedtest.NoWait),
+		WithProtection(testkit.LegacyProviderConfigUsageKind()), managed.WithInitializers(), kit.WithWait(kit.NoWait),
 		managed.WithTypedExternalConnector(
 			managed.TypedExternalConnectorFn[*v1alpha1.Database](
-				func(ctx context.Context, d *v1alpha1.Database) (managed.TypedExternalClient[*v1alpha1.Database], error) {
-					return managedtest.NewTypedClient[*v1alpha1.Database](managedtest.FakeProvider{Client: ext.Client()}), tracker.Track(ctx, d)
+				func(
+					ctx context.Context, d *v1alpha1.Database,
+				) (managed.TypedExternalClient[*v1alpha1.Database], error) {
+					return kit.NewTypedClient[*v1alpha1.Database](
+						kit.FakeProvider{Client: ext.Client()},
+					), tracker.Track(ctx, d)
 				},
 			),
 		))
 	expectFinalizers := func(finalizers ...string) {
 		t.Helper()
-		managedtest.MustReconcile(t, r, "/d")
+		kit.MustReconcile(t, r, "/d")
 		u := &testkit.LegacyProviderConfigUsage{}
-		managedtest.Must(t, api.Server().Get(t.Context(), client.ObjectKey{Name: string(d.GetUID())}, u))
-		managedtest.ExpectEqual(
+		kit.Must(t, api.Server().Get(t.Context(), client.ObjectKey{Name: string(d.GetUID())}, u))
+		kit.ExpectEqual(
 			t, "The usage of a legacy managed resource should be protected until its external resource is deleted.",
 			"finalizers", finalizers, u.GetFinalizers(), cmpopts.EquateEmpty(),
 		)
 	}
 	expectFinalizers(FinalizerName)
 	ext.Exists = false
-	managedtest.Must(t, api.Server().Delete(t.Context(), d))
+	kit.Must(t, api.Server().Delete(t.Context(), d))
 	expectFinalizers()
 }
 
@@ -646,8 +656,10 @@ func TestUsageReleaser(t *testing.T) {
 		Resource: "buckets",
 	}, "b", "404 page not found", 0, true)
 	noMatch := &kmeta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
-	bucketWithUsage := func(mod ...managedtest.BucketModifier) *v1alpha1.Bucket {
-		return managedtest.NewBucket(append([]managedtest.BucketModifier{withUsage, managedtest.WithFinalizers(managed.FinalizerName)}, mod...)...)
+	bucketWithUsage := func(mod ...kit.BucketModifier) *v1alpha1.Bucket {
+		return kit.NewBucket(
+			append([]kit.BucketModifier{withUsage, kit.WithFinalizers(managed.FinalizerName)}, mod...)...,
+		)
 	}
 	failsRead := func(verb string, err error) func(string) error {
 		return func(v string) error {
@@ -697,33 +709,33 @@ func TestUsageReleaser(t *testing.T) {
 		},
 		"UserDeleted": {
 			reason:           "The usage should be protected while its managed resource is being deleted.",
-			bucket:           bucketWithUsage(managedtest.WithDeletionTimestamp),
+			bucket:           bucketWithUsage(kit.WithDeletionTimestamp),
 			usage:            newUsage(withProtectedUsage, withUsageDeletion),
 			want:             protectedUsage,
 			wantRequeueAfter: usageInterval,
 		},
 		"UserHeldByOthers": {
 			reason:           "The usage should be protected while a custom finalizer holds its managed resource.",
-			bucket:           bucketWithUsage(managedtest.WithDeletionTimestamp, managedtest.WithFinalizers("example.org/f")),
+			bucket:           bucketWithUsage(kit.WithDeletionTimestamp, kit.WithFinalizers("example.org/f")),
 			usage:            newUsage(withProtectedUsage, withUsageDeletion),
 			want:             protectedUsage,
 			wantRequeueAfter: usageInterval,
 		},
 		"UserLeft": {
 			reason: "The usage should be released when only a foreground deletion holds its managed resource.",
-			bucket: bucketWithUsage(managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(metav1.FinalizerDeleteDependents)),
+			bucket: bucketWithUsage(kit.WithDeletionTimestamp, kit.WithFinalizers(metav1.FinalizerDeleteDependents)),
 			usage:  newUsage(withProtectedUsage, withUsageDeletion), want: releasedUsage,
 		},
 		"UserOrphans": {
 			reason: "The usage should be released when only an orphaning deletion holds its managed resource.",
-			bucket: bucketWithUsage(managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(metav1.FinalizerOrphanDependents)),
+			bucket: bucketWithUsage(kit.WithDeletionTimestamp, kit.WithFinalizers(metav1.FinalizerOrphanDependents)),
 			usage:  newUsage(withProtectedUsage, withUsageDeletion),
 			want:   releasedUsage,
 		},
 		"UserNotLeft": {
 			reason: "The usage should be protected while the provider's finalizer holds its managed resource, too.",
 			bucket: bucketWithUsage(
-				managedtest.WithDeletionTimestamp, managedtest.WithFinalizers(metav1.FinalizerOrphanDependents, managed.FinalizerName),
+				kit.WithDeletionTimestamp, kit.WithFinalizers(metav1.FinalizerOrphanDependents, managed.FinalizerName),
 			),
 			usage: newUsage(withProtectedUsage, withUsageDeletion),
 			want:  protectedUsage, wantRequeueAfter: usageInterval,
@@ -859,9 +871,9 @@ func TestUsageReleaser(t *testing.T) {
 			got, err := r.Reconcile(ctx, reconcile.Request{
 				NamespacedName: client.ObjectKey{Namespace: "default", Name: userUID},
 			})
-			managedtest.ExpectEqual(t, tc.reason, "Reconcile", tc.wantErr, err, cmpopts.EquateErrors())
-			managedtest.ExpectEqual(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.wantRequeueAfter}, got)
-			managedtest.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
+			kit.ExpectEqual(t, tc.reason, "Reconcile", tc.wantErr, err, cmpopts.EquateErrors())
+			kit.ExpectEqual(t, tc.reason, "result", reconcile.Result{RequeueAfter: tc.wantRequeueAfter}, got)
+			kit.ExpectEqual(t, tc.reason, "usage", tc.want, getUsage(t, api), cmpopts.EquateEmpty())
 		})
 	}
 }

@@ -13,7 +13,8 @@ func TestStateOf_Reported(t *testing.T) {
 	const (
 		early, late = "2026-01-02T03:00:00Z", "2026-01-02T04:00:00Z"
 		record      = `{"version":1,"uid":"uid","type":"create","phase":"failed","attempt":1,"token":"t","holder":"h",` +
-			`"started":"` + late + `","deadline":"2026-01-02T05:00:00Z","ended":"` + late + `","pending":"` + late + `"}`
+			`"started":"` + late + `","deadline":"2026-01-02T05:00:00Z","ended":"` + late + `","pending":"` + late +
+			`"}`
 	)
 	for name, tc := range map[string]struct {
 		reason      string
@@ -57,8 +58,10 @@ func TestStateOf_Reported(t *testing.T) {
 			reported:    "OperationRunning/RecordUnusable", want: true,
 		},
 		"RecordRemoved": {
-			reason:      "The report about a record is obsolete once the record is removed.",
-			annotations: map[string]string{annotationCreateSucceeded: late}, reported: "OperationRunning/RecordUnusable",
+			reason: "The report about a record is obsolete once the record is removed.",
+			annotations: map[string]string{
+				annotationCreateSucceeded: late,
+			}, reported: "OperationRunning/RecordUnusable",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

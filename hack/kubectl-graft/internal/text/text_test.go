@@ -23,7 +23,8 @@ func TestShellQuote(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if read, err := exec.CommandContext(t.Context(), bash, "-c", "printf %s "+got).Output(); string(read) != tc.word {
+		if read,
+			err := exec.CommandContext(t.Context(), bash, "-c", "printf %s "+got).Output(); string(read) != tc.word {
 			t.Errorf("%s bash reads %q as %q, not as %q: %v", tc.reason, got, read, tc.word, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package managedtest
+package kit
 
 import (
 	"context"
@@ -182,7 +182,9 @@ func NewTypedClient[M resource.Managed](p FakeProvider) managed.TypedExternalCli
 	}
 	c := NewExternalClient(p.Client)
 	return &managed.TypedExternalClientFns[M]{
-		ObserveFn:    func(ctx context.Context, mg M) (managed.ExternalObservation, error) { return c.ObserveFn(ctx, mg) },
+		ObserveFn: func(ctx context.Context, mg M) (managed.ExternalObservation, error) {
+			return c.ObserveFn(ctx, mg)
+		},
 		CreateFn:     func(ctx context.Context, mg M) (managed.ExternalCreation, error) { return c.CreateFn(ctx, mg) },
 		UpdateFn:     func(ctx context.Context, mg M) (managed.ExternalUpdate, error) { return c.UpdateFn(ctx, mg) },
 		DeleteFn:     func(ctx context.Context, mg M) (managed.ExternalDelete, error) { return c.DeleteFn(ctx, mg) },
@@ -269,7 +271,9 @@ func (ext *ExternalResource) Client() managed.ExternalClientFns {
 			}, err
 		},
 		CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-			return managed.ExternalCreation{}, ext.Call("create", mg, func() { ext.Exists, ext.Owner = true, mg.GetUID() })
+			return managed.ExternalCreation{}, ext.Call(
+				"create", mg, func() { ext.Exists, ext.Owner = true, mg.GetUID() },
+			)
 		},
 		UpdateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
 			return managed.ExternalUpdate{}, ext.Call("update", mg, func() {})
@@ -309,7 +313,9 @@ func NewDeletedBucket(mod ...BucketModifier) *v1alpha1.Bucket {
 }
 
 // newReconcilerWithProvider returns a reconciler that calls onConnect when it connects to p.
-func NewReconcilerWithProvider(api *testkit.API, p FakeProvider, onConnect func(), o ...managed.ReconcilerOption) *managed.Reconciler {
+func NewReconcilerWithProvider(
+	api *testkit.API, p FakeProvider, onConnect func(), o ...managed.ReconcilerOption,
+) *managed.Reconciler {
 	return NewBucketReconciler(api, append([]managed.ReconcilerOption{
 		WithTickingClock(),
 		managed.WithExternalConnector(NewTypedConnector[resource.Managed](p, func(resource.Managed) { onConnect() })),
@@ -344,13 +350,14 @@ func (c *Clock) Option() managed.ReconcilerOption {
 }
 
 func NewBucketReconciler(api *testkit.API, o ...managed.ReconcilerOption) *managed.Reconciler {
-	return managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()), append([]managed.ReconcilerOption{
-		managed.WithManagementPolicies(),
-		managed.WithCreationGracePeriod(0),
-		// The external system assigns the external name.
-		managed.WithInitializers(),
-		WithWait(NoWait),
-	}, o...)...)
+	return managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
+		append([]managed.ReconcilerOption{
+			managed.WithManagementPolicies(),
+			managed.WithCreationGracePeriod(0),
+			// The external system assigns the external name.
+			managed.WithInitializers(),
+			WithWait(NoWait),
+		}, o...)...)
 }
 
 func NewTracker(api *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tracker {
@@ -493,7 +500,9 @@ func (c *CountingClient) Count(what string) int {
 }
 
 func (c *CountingClient) Connect() managed.ReconcilerOption {
-	return managed.WithExternalConnector(managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
+	return managed.WithExternalConnector(managed.ExternalConnectorFn(func(
+		context.Context, resource.Managed,
+	) (managed.ExternalClient, error) {
 		if err := c.Errs["connect"]; err != nil {
 			return nil, err
 		}
