@@ -19,6 +19,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/contested"
 	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -61,7 +62,7 @@ func bothSides() sides {
 		},
 		graft: side{
 			key: "graft", title: "Graft",
-			newReconciler: with(withGraft.New),
+			newReconciler: with(withGraft.New, contested.With()),
 			newReserved:   with(withGraft.New, reservation.With(namespace)),
 			newAsync:      newTracked,
 			newClaimant: func(c client.Client) reconcile.Reconciler {

@@ -55,7 +55,7 @@ func endlessUpdate() story {
 		about: fmt.Sprintf("Late initialization fills in spec.forProvider.region, and a GitOps tool removes it "+
 			"each time. Providers that upjet generates do so with initProvider. There are %d rounds, one a "+
 			"second: ten minutes, in simulated time.", rounds),
-		difference: "After five rounds the field is set once a minute, and a condition names the field.",
+		difference: "With the option contested the field is set once a minute after five rounds, and a condition names it.",
 		play: func(s *scene) []finding {
 			d := v1alpha1.NewDatabase("")
 			d.GetForProvider().Region = "north"

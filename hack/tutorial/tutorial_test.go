@@ -87,7 +87,7 @@ func TestSize(t *testing.T) {
 // every provider has.
 func TestMetrics(t *testing.T) {
 	known := []string{"controller_runtime_reconcile_errors_total", "workqueue_depth", "leader_election_master_status"}
-	for _, source := range []string{"asyncstate/metrics.go", "managed/ratelimits.go"} {
+	for _, source := range []string{"asyncstate/metrics.go", "managed/ratelimit/limits.go"} {
 		for _, m := range regexp.MustCompile(`"(graft_[a-z_]+)"`).FindAllStringSubmatch(
 			read(t, filepath.Join(root, "pkg", source)), -1,
 		) {

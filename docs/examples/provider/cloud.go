@@ -106,9 +106,7 @@ type statusError struct {
 	message string
 }
 
-func (e *statusError) Error() string {
-	return fmt.Sprintf("%s: %s", http.StatusText(e.code), e.message)
-}
+func (e *statusError) Error() string   { return http.StatusText(e.code) + ": " + e.message }
 func (e *statusError) StatusCode() int { return e.code }
 
 // classify returns the error for an answer, with the class that says what Graft does.

@@ -151,7 +151,6 @@ func newReconciler(m ctrl.Manager, s shared, transport http.RoundTripper) (recon
 	r := managed.NewReconciler(m, resource.ManagedKind(v1.GroupVersion().WithKind("Database")),
 		managed.WithLogger(log),
 		managed.WithRecorder(recorder),
-		managed.WithPollInterval(time.Minute),
 		managed.WithManagementPolicies(),
 		managed.WithInitializers(), // The cloud assigns names.
 		managed.WithTypedExternalConnector(&connector{
