@@ -86,7 +86,7 @@ func (e evidence) beats(other evidence) bool {
 	case e.answer == Unsaid:
 		return false
 	case other.rank == accepted && e.rank >= placed:
-		return e.at < other.at // A refusal may quote a user who has waited for something.
+		return e.at < other.at // A refusal quotes what a user wrote, such as a word for waiting.
 	case e.rank != other.rank:
 		return e.rank > other.rank
 	case lost != wasLost && (e.rank == word || again(e.code) || again(other.code)):
