@@ -67,7 +67,10 @@ func lines() map[string]line {
 				file: "pkg/managed/ratelimit/limits_test.go",
 				from: `(?ms)^func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval\(.*?^}\n`,
 			},
-			{file: "pkg/managed/ratelimit/admission.go", from: `\bmeta\.GetPollInterval\(mg\)`, to: `time.Duration(0), false`},
+			{
+				file: "pkg/managed/ratelimit/admission.go",
+				from: `\bmeta\.GetPollInterval\(mg\)`, to: `time.Duration(0), false`,
+			},
 
 			{file: "pkg/managed/construction_test.go", from: `\bupstream\.WithMinPollInterval\(time\.Second\),`},
 			// It requeues at once where v2.4 waits for the poll interval.

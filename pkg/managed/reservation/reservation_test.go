@@ -855,7 +855,7 @@ func TestReservation_NameChangesInEachObserve(t *testing.T) {
 		time.Sleep(namesInterval)
 		kit.DeleteBucket(t, api, "b")
 		kit.MustReconcile(t, r, "b", "b")
-		kit.ExpectEqual(t, "The external resource should be deleted in spite of that.", "deletes", 1, ext.Count("delete"))
+		kit.ExpectEqual(t, "The external resource should be deleted.", "deletes", 1, ext.Count("delete"))
 	})
 }
 

@@ -1,3 +1,4 @@
+// Package kit has what the tests of package managed and of its options share: Buckets, providers, clocks and requests.
 package kit
 
 import (
@@ -35,15 +36,13 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// expectEqual fails the test with reason and a diff unless want and got are equal.
+// ExpectEqual fails the test with reason and a diff unless want and got are equal.
 func ExpectEqual(t testing.TB, reason, what string, want, got any, o ...cmp.Option) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, o...); diff != "" {
-		t.Errorf("\n%s\n%s: -want, +got:\n%s", reason, what, diff)
-	}
+	testkit.ExpectEqual(t, reason, what, want, got, o...)
 }
 
-// must fails the test if the test itself gets an error.
+// Must fails the test if the test itself gets an error.
 func Must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -51,10 +50,10 @@ func Must(t *testing.T, err error) {
 	}
 }
 
-// A bucketModifier changes a Bucket.
+// A BucketModifier changes a Bucket.
 type BucketModifier = func(b *v1alpha1.Bucket)
 
-// newBucket returns a Bucket as a user creates it.
+// NewBucket returns a Bucket as a user creates it.
 func NewBucket(mod ...BucketModifier) *v1alpha1.Bucket {
 	b := &v1alpha1.Bucket{
 		ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default"},
@@ -68,34 +67,42 @@ func NewBucket(mod ...BucketModifier) *v1alpha1.Bucket {
 	return b
 }
 
+// WithExternalName sets the external name.
 func WithExternalName(name string) BucketModifier {
 	return func(b *v1alpha1.Bucket) { meta.SetExternalName(b, name) }
 }
 
+// WithAnnotation sets an annotation.
 func WithAnnotation(k, v string) BucketModifier {
 	return func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{k: v}) }
 }
 
+// WithoutAnnotation removes an annotation.
 func WithoutAnnotation(k string) BucketModifier {
 	return func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, k) }
 }
 
+// WithFinalizers sets the finalizers.
 func WithFinalizers(f ...string) BucketModifier {
 	return func(b *v1alpha1.Bucket) { b.SetFinalizers(f) }
 }
 
+// WithDeletionTimestamp lets a Bucket be deleted.
 func WithDeletionTimestamp(b *v1alpha1.Bucket) {
 	b.SetDeletionTimestamp(&metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
 }
 
+// WithPolicies sets the management policies.
 func WithPolicies(p ...xpv2.ManagementAction) BucketModifier {
 	return func(b *v1alpha1.Bucket) { b.Spec.ManagementPolicies = p }
 }
 
+// WithPausedAnnotation pauses a Bucket.
 func WithPausedAnnotation(b *v1alpha1.Bucket) {
 	WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true")(b)
 }
 
+// AsBucket returns a managed resource as the Bucket that it is.
 func AsBucket(mg resource.Managed) *v1alpha1.Bucket {
 	b, ok := mg.(*v1alpha1.Bucket)
 	if !ok {
@@ -104,7 +111,7 @@ func AsBucket(mg resource.Managed) *v1alpha1.Bucket {
 	return b
 }
 
-// observeExists is an ObserveFn for an external resource that exists and is up to date.
+// ObserveExists is an ObserveFn for an external resource that exists and is up to date.
 func ObserveExists(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 	if b, ok := mg.(*v1alpha1.Bucket); ok {
 		b.Status.AtProvider.ID = "id-1"
@@ -113,17 +120,17 @@ func ObserveExists(_ context.Context, mg resource.Managed) (managed.ExternalObse
 	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
 }
 
-// observeAbsent is an ObserveFn for an external resource that does not exist.
+// ObserveAbsent is an ObserveFn for an external resource that does not exist.
 func ObserveAbsent(context.Context, resource.Managed) (managed.ExternalObservation, error) {
 	return managed.ExternalObservation{}, nil
 }
 
-// observeExistsIfNamed is an ObserveFn that finds the external resource by its external name.
+// ObserveExistsIfNamed is an ObserveFn that finds the external resource by its external name.
 func ObserveExistsIfNamed(_ context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 	return managed.ExternalObservation{ResourceExists: meta.GetExternalName(mg) != "", ResourceUpToDate: true}, nil
 }
 
-// countCalls returns a function of an external client that counts its calls.
+// CountCalls returns a function of an external client that counts its calls.
 func CountCalls[T any](n *int) func(context.Context, resource.Managed) (T, error) {
 	return func(context.Context, resource.Managed) (T, error) {
 		*n++
@@ -131,12 +138,12 @@ func CountCalls[T any](n *int) func(context.Context, resource.Managed) (T, error
 	}
 }
 
-// returns returns a function of an external client that returns v and err.
+// Returns returns a function of an external client that returns v and err.
 func Returns[T any](v T, err error) func(context.Context, resource.Managed) (T, error) {
 	return func(context.Context, resource.Managed) (T, error) { return v, err }
 }
 
-// newExternalClient replaces the functions that are nil: Observe finds the external resource,
+// NewExternalClient replaces the functions that are nil: Observe finds the external resource,
 // and the others do nothing.
 func NewExternalClient(fns managed.ExternalClientFns) managed.ExternalClientFns {
 	if fns.ObserveFn == nil {
@@ -157,11 +164,12 @@ func NewExternalClient(fns managed.ExternalClientFns) managed.ExternalClientFns 
 	return fns
 }
 
-// withClient is an option for a connector that returns an external client with these functions.
+// WithClient is an option for a connector that returns an external client with these functions.
 func WithClient(fns managed.ExternalClientFns) managed.ReconcilerOption {
 	return managed.WithExternalConnector(NewConnector(fns))
 }
 
+// NewConnector returns a connector whose clients have these functions.
 func NewConnector(fns managed.ExternalClientFns) managed.ExternalConnector {
 	return managed.ExternalConnectorFn(func(context.Context, resource.Managed) (managed.ExternalClient, error) {
 		c := NewExternalClient(fns)
@@ -169,13 +177,14 @@ func NewConnector(fns managed.ExternalClientFns) managed.ExternalConnector {
 	})
 }
 
-// A fakeProvider is the code of a provider. It can be used for any kind and any connector.
+// A FakeProvider is the code of a provider. It can be used for any kind and any connector.
 type FakeProvider struct {
 	ConnectErr error
 	NilClient  bool
 	Client     managed.ExternalClientFns
 }
 
+// NewTypedClient returns a typed client of p.
 func NewTypedClient[M resource.Managed](p FakeProvider) managed.TypedExternalClient[M] {
 	if p.NilClient {
 		return nil
@@ -192,7 +201,7 @@ func NewTypedClient[M resource.Managed](p FakeProvider) managed.TypedExternalCli
 	}
 }
 
-// newTypedConnector returns a connector to p that calls onConnect first.
+// NewTypedConnector returns a connector to p that calls onConnect first.
 func NewTypedConnector[M resource.Managed](
 	p FakeProvider, onConnect func(resource.Managed),
 ) managed.TypedExternalConnectorFn[M] {
@@ -205,14 +214,14 @@ func NewTypedConnector[M resource.Managed](
 	}
 }
 
-// newCloud returns a cloud that assigns external names such as id-0001, and the option for its
+// NewCloud returns a cloud that assigns external names such as id-0001, and the option for its
 // connector.
 func NewCloud() (*cloud.Cloud, managed.ReconcilerOption) {
 	w := cloud.New(cloud.Options{IDPrefixes: map[string]string{v1alpha1.BucketKind: "id"}})
 	return w, managed.WithExternalConnector(sample.NewSync[resource.Managed](w))
 }
 
-// regionsByID returns the region of each external resource.
+// RegionsByID returns the region of each external resource.
 func RegionsByID(w *cloud.Cloud) map[string]string {
 	out := map[string]string{}
 	for _, r := range w.Inventory() {
@@ -221,7 +230,7 @@ func RegionsByID(w *cloud.Cloud) map[string]string {
 	return out
 }
 
-// An externalResource is one external resource. All managed resources of a test refer to it.
+// An ExternalResource is one external resource. All managed resources of a test refer to it.
 type ExternalResource struct {
 	Exists          bool
 	Owner           types.UID // the managed resource that created it
@@ -238,6 +247,7 @@ type ExternalResource struct {
 	ForeignCalls []string // calls for a managed resource that is not the owner
 }
 
+// Call makes a call of that name for a managed resource, and then what it does.
 func (ext *ExternalResource) Call(call string, mg resource.Managed, done func()) error {
 	if call != "observe" {
 		if ext.Owner != "" && ext.Owner != mg.GetUID() {
@@ -256,6 +266,7 @@ func (ext *ExternalResource) Call(call string, mg resource.Managed, done func())
 	return nil
 }
 
+// Client returns the functions of an external client of the external resource.
 func (ext *ExternalResource) Client() managed.ExternalClientFns {
 	return managed.ExternalClientFns{
 		ObserveFn: func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
@@ -288,7 +299,7 @@ func (ext *ExternalResource) Client() managed.ExternalClientFns {
 	}
 }
 
-// onCall runs fn at the start of each call of that name. The call returns fn's error.
+// OnCall runs fn at the start of each call of that name. The call returns fn's error.
 func (ext *ExternalResource) OnCall(name string, fn func(b *v1alpha1.Bucket) error) *ExternalResource {
 	ext.BeforeCall = func(call string, mg resource.Managed) error {
 		if call != name {
@@ -299,12 +310,12 @@ func (ext *ExternalResource) OnCall(name string, fn func(b *v1alpha1.Bucket) err
 	return ext
 }
 
-// count returns how many calls start with a name, such as "create".
+// Count returns how many calls start with a name, such as "create".
 func (ext *ExternalResource) Count(name string) int {
 	return len(slices.DeleteFunc(slices.Clone(ext.Calls), func(c string) bool { return !strings.HasPrefix(c, name) }))
 }
 
-// newDeletedBucket returns a Bucket of generation 3 that is being deleted.
+// NewDeletedBucket returns a Bucket of generation 3 that is being deleted.
 func NewDeletedBucket(mod ...BucketModifier) *v1alpha1.Bucket {
 	b := NewBucket(append([]BucketModifier{WithDeletionTimestamp, WithFinalizers(managed.FinalizerName)}, mod...)...)
 	b.SetGeneration(3)
@@ -312,7 +323,7 @@ func NewDeletedBucket(mod ...BucketModifier) *v1alpha1.Bucket {
 	return b
 }
 
-// newReconcilerWithProvider returns a reconciler that calls onConnect when it connects to p.
+// NewReconcilerWithProvider returns a reconciler that calls onConnect when it connects to p.
 func NewReconcilerWithProvider(
 	api *testkit.API, p FakeProvider, onConnect func(), o ...managed.ReconcilerOption,
 ) *managed.Reconciler {
@@ -322,7 +333,7 @@ func NewReconcilerWithProvider(
 	}, o...)...)
 }
 
-// withTickingClock is an option for a clock that advances by a minute at each reading.
+// WithTickingClock is an option for a clock that advances by a minute at each reading.
 func WithTickingClock() managed.ReconcilerOption {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	return WithNow(func() time.Time {
@@ -331,6 +342,7 @@ func WithTickingClock() managed.ReconcilerOption {
 	})
 }
 
+// WithNow is an option for a clock.
 func WithNow(now func() time.Time) managed.ReconcilerOption {
 	return managed.With(layer.Option{Name: "clock", Seam: func(o *seam.Options) { o.Now = now }})
 }
@@ -340,15 +352,18 @@ func WithStore(in **store.Store) managed.ReconcilerOption {
 	return managed.With(layer.Option{Name: "store", Seam: func(o *seam.Options) { *in = o.Store }})
 }
 
-// A clock advances only when a test sets now.
+// A Clock advances only when a test sets now.
 type Clock struct{ Now time.Time }
 
+// NewClock returns a clock that stands at a fixed time.
 func NewClock() *Clock { return &Clock{Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)} }
 
+// Option is the option for this clock.
 func (c *Clock) Option() managed.ReconcilerOption {
 	return WithNow(func() time.Time { return c.Now })
 }
 
+// NewBucketReconciler returns a reconciler of Buckets, whose names the external system assigns.
 func NewBucketReconciler(api *testkit.API, o ...managed.ReconcilerOption) *managed.Reconciler {
 	return managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()),
 		append([]managed.ReconcilerOption{
@@ -360,17 +375,20 @@ func NewBucketReconciler(api *testkit.API, o ...managed.ReconcilerOption) *manag
 		}, o...)...)
 }
 
+// NewTracker returns a tracker that reads from the API server.
 func NewTracker(api *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tracker {
 	return asyncstate.NewTracker(api.Client(), append(o, asyncstate.WithLiveReader(api.Live()))...)
 }
 
+// WithWait is an option for what waits between attempts.
 func WithWait(fn func(ctx context.Context, d time.Duration) error) managed.ReconcilerOption {
 	return managed.With(layer.Option{Name: "wait", Seam: func(o *seam.Options) { o.Wait = fn }})
 }
 
+// NoWait waits for nothing.
 func NoWait(context.Context, time.Duration) error { return nil }
 
-// requestFor returns the request for a name, with its namespace unless that is default.
+// RequestFor returns the request for a name, with its namespace unless that is default.
 func RequestFor(name string) reconcile.Request {
 	namespace, n, ok := strings.Cut(name, "/")
 	if !ok {
@@ -379,9 +397,10 @@ func RequestFor(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: n}}
 }
 
+// Request returns the request for b.
 func Request() reconcile.Request { return RequestFor("b") }
 
-// mustReconcile reconciles each name once. A reconcile that returns an error fails the test.
+// MustReconcile reconciles each name once. A reconcile that returns an error fails the test.
 func MustReconcile(t *testing.T, r reconcile.Reconciler, names ...string) {
 	t.Helper()
 	for _, n := range names {
@@ -391,7 +410,7 @@ func MustReconcile(t *testing.T, r reconcile.Reconciler, names ...string) {
 	}
 }
 
-// mustReconcileTimes calls mustReconcile n times for the names, or for b if there are none.
+// MustReconcileTimes calls mustReconcile n times for the names, or for b if there are none.
 func MustReconcileTimes(t *testing.T, r reconcile.Reconciler, n int, names ...string) {
 	t.Helper()
 	if len(names) == 0 {
@@ -400,7 +419,7 @@ func MustReconcileTimes(t *testing.T, r reconcile.Reconciler, n int, names ...st
 	MustReconcile(t, r, slices.Repeat(names, n)...)
 }
 
-// tryReconcile reconciles b n times and ignores errors and panics, as a controller does.
+// TryReconcile reconciles b n times and ignores errors and panics, as a controller does.
 func TryReconcile(r reconcile.Reconciler, n int) {
 	for range n {
 		func() {
@@ -410,13 +429,13 @@ func TryReconcile(r reconcile.Reconciler, n int) {
 	}
 }
 
-// getBucket returns the Bucket b from the API server. It is empty if there is none.
+// GetBucket returns the Bucket b from the API server. It is empty if there is none.
 func GetBucket(t *testing.T, api *testkit.API) *v1alpha1.Bucket {
 	t.Helper()
 	return GetBucketNamed(t, api, "b")
 }
 
-// getBucketNamed returns a Bucket from the API server. It is empty if there is none.
+// GetBucketNamed returns a Bucket from the API server. It is empty if there is none.
 func GetBucketNamed(t *testing.T, api *testkit.API, name string) *v1alpha1.Bucket {
 	t.Helper()
 	b := &v1alpha1.Bucket{}
@@ -424,6 +443,7 @@ func GetBucketNamed(t *testing.T, api *testkit.API, name string) *v1alpha1.Bucke
 	return b
 }
 
+// UpdateBucket changes a Bucket on the API server.
 func UpdateBucket(t *testing.T, api *testkit.API, name string, mods ...BucketModifier) *v1alpha1.Bucket {
 	t.Helper()
 	b := GetBucketNamed(t, api, name)
@@ -434,12 +454,13 @@ func UpdateBucket(t *testing.T, api *testkit.API, name string, mods ...BucketMod
 	return b
 }
 
+// DeleteBucket deletes a Bucket.
 func DeleteBucket(t *testing.T, api *testkit.API, name string) {
 	t.Helper()
 	Must(t, api.Server().Delete(context.Background(), GetBucketNamed(t, api, name)))
 }
 
-// removeBucket removes the finalizers of a Bucket and deletes it, so that its reconciler does
+// RemoveBucket removes the finalizers of a Bucket and deletes it, so that its reconciler does
 // not see the deletion.
 func RemoveBucket(t *testing.T, api *testkit.API, name string) {
 	t.Helper()
@@ -448,7 +469,7 @@ func RemoveBucket(t *testing.T, api *testkit.API, name string) {
 	}
 }
 
-// failRequests returns a hook that fails the requests that match with err.
+// FailRequests returns a hook that fails the requests that match with err.
 func FailRequests(match func(testkit.Request) bool, err error) func(context.Context, testkit.Request) error {
 	return func(_ context.Context, r testkit.Request) error {
 		if match(r) {
@@ -458,15 +479,18 @@ func FailRequests(match func(testkit.Request) bool, err error) func(context.Cont
 	}
 }
 
+// IsVerb matches requests of a verb.
 func IsVerb(v string) func(testkit.Request) bool {
 	return func(r testkit.Request) bool { return r.Verb == v }
 }
 
+// IsWrite reports whether a request writes.
 func IsWrite(r testkit.Request) bool { return r.Verb != testkit.Get && r.Verb != testkit.LiveGet }
 
+// IsStatusWrite reports whether a request writes status.
 func IsStatusWrite(r testkit.Request) bool { return strings.HasPrefix(r.Verb, "status ") }
 
-// collectGarbage removes the finalizer of the garbage collector.
+// CollectGarbage removes the finalizer of the garbage collector.
 func CollectGarbage(t *testing.T, api *testkit.API) {
 	t.Helper()
 	b := &v1alpha1.Bucket{}
@@ -481,7 +505,7 @@ func CollectGarbage(t *testing.T, api *testkit.API) {
 	}
 }
 
-// A countingClient is an external client that records its calls. errs has the error of each call.
+// A CountingClient is an external client that records its calls. errs has the error of each call.
 type CountingClient struct {
 	Calls           []string
 	Errs            map[string]error
@@ -490,15 +514,18 @@ type CountingClient struct {
 	LateInitialized bool
 }
 
+// Call records a call, and returns its error.
 func (c *CountingClient) Call(what string) error {
 	c.Calls = append(c.Calls, what)
 	return c.Errs[what]
 }
 
+// Count returns how often a call was made.
 func (c *CountingClient) Count(what string) int {
 	return strings.Count(strings.Join(c.Calls, " "), what)
 }
 
+// Connect is the option for a connector to this client.
 func (c *CountingClient) Connect() managed.ReconcilerOption {
 	return managed.WithExternalConnector(managed.ExternalConnectorFn(func(
 		context.Context, resource.Managed,
@@ -534,7 +561,7 @@ func (c *CountingClient) Connect() managed.ReconcilerOption {
 	}))
 }
 
-// deletionStatus returns the status that we want for the Bucket of newDeletedBucket.
+// DeletionStatus returns the status that we want for the Bucket of newDeletedBucket.
 func DeletionStatus(r xpv2.ConditionReason, message string) Status {
 	return Status{
 		Ready: Condition{
@@ -554,15 +581,16 @@ func DeletionStatus(r xpv2.ConditionReason, message string) Status {
 	}
 }
 
-// A status has the two conditions that report a deletion.
+// A Status has the two conditions that report a deletion.
 type Status struct {
 	Ready    Condition
 	Deleting Condition
 }
 
+// ErrProvider is an error of the external system, with a secret in its text.
 var ErrProvider = errors.New("401 for user root with " + Secret)
 
-// A fakeFinder returns finding and err, and records the attempts that it is called with.
+// A FakeFinder returns finding and err, and records the attempts that it is called with.
 type FakeFinder struct {
 	Finding  asyncstate.Finding
 	Err      error
@@ -570,6 +598,7 @@ type FakeFinder struct {
 	Attempts []asyncstate.Attempt
 }
 
+// Find records the attempt, and returns the finding.
 func (f *FakeFinder) Find(ctx context.Context, mg resource.Managed, a asyncstate.Attempt) (asyncstate.Finding, error) {
 	f.Attempts = append(f.Attempts, a)
 	if f.OnFind != nil {
@@ -578,10 +607,12 @@ func (f *FakeFinder) Find(ctx context.Context, mg resource.Managed, a asyncstate
 	return f.Finding, f.Err
 }
 
+// ForbiddenError returns the refusal of an API server.
 func ForbiddenError() error {
 	return kerrors.NewForbidden(schema.GroupResource{}, "b", ErrProvider)
 }
 
+// ForeignCondition returns a condition of another writer's.
 func ForeignCondition() xpv2.Condition {
 	return xpv2.Condition{
 		Type:    "Foreign",
@@ -591,10 +622,13 @@ func ForeignCondition() xpv2.Condition {
 	}
 }
 
+// Interval is the time between two observations.
 const Interval = 10 * time.Second
 
+// NamespaceTerminating returns the refusal of an API server while the namespace is being deleted.
 func NamespaceTerminating() error { return ForbiddenBecause(corev1.NamespaceTerminatingCause) }
 
+// ForbiddenBecause returns the refusal of an API server for a cause.
 func ForbiddenBecause(cause metav1.CauseType) error {
 	err := kerrors.NewForbidden(schema.GroupResource{
 		Resource: "providerconfigusages",
@@ -605,15 +639,17 @@ func ForbiddenBecause(cause metav1.CauseType) error {
 	return err
 }
 
+// ObserveFails is an ObserveFn that fails.
 func ObserveFails(context.Context, resource.Managed) (managed.ExternalObservation, error) {
 	return managed.ExternalObservation{}, ErrProvider
 }
 
+// DeleteFails is a DeleteFn that fails.
 func DeleteFails(context.Context, resource.Managed) (managed.ExternalDelete, error) {
 	return managed.ExternalDelete{}, ErrProvider
 }
 
-// onNthRequest returns a hook that calls fn for the k-th request that matches, from 1.
+// OnNthRequest returns a hook that calls fn for the k-th request that matches, from 1.
 func OnNthRequest(
 	k int, match func(testkit.Request) bool, fn func(r testkit.Request) error,
 ) func(context.Context, testkit.Request) error {
@@ -633,52 +669,62 @@ func OnNthRequest(
 	}
 }
 
+// FailWithConflict is the answer to a write after that of another writer.
 func FailWithConflict(testkit.Request) error {
 	return kerrors.NewConflict(schema.GroupResource{Resource: "buckets"}, "b", errors.New("another writer was first"))
 }
 
-// reasonOf returns the reason of a condition.
+// ReasonOf returns the reason of a condition.
 func ReasonOf(b *v1alpha1.Bucket, t xpv2.ConditionType) xpv2.ConditionReason {
 	return b.GetCondition(t).Reason
 }
 
+// ServerError returns an API server's internal error.
 func ServerError() error { return kerrors.NewInternalError(errors.New("etcd has no leader")) }
 
+// FailWithServerError is the answer of an API server that fails.
 func FailWithServerError(testkit.Request) error { return ServerError() }
 
+// Error returns the text.
 func (e *TooManyRequests) Error() string { return "too many requests" }
 
+// HTTPResponse returns the response.
 func (e *TooManyRequests) HTTPResponse() *http.Response { return e.Response }
 
+// WithConditions sets conditions.
 func WithConditions(c ...xpv2.Condition) BucketModifier {
 	return func(b *v1alpha1.Bucket) { b.SetConditions(c...) }
 }
 
+// WithDeletionStatus sets the conditions of a deletion.
 func WithDeletionStatus(s Status) BucketModifier {
 	return WithConditions(xpv2.Condition(s.Ready), xpv2.Condition(s.Deleting))
 }
 
-// withInterruptedCreate adds a create without a result, which started this long before the time
+// WithInterruptedCreate adds a create without a result, which started this long before the time
 // of newClock.
 func WithInterruptedCreate(ago time.Duration) BucketModifier {
 	return WithAnnotation(meta.AnnotationKeyExternalCreatePending, seam.Stamp(NewClock().Now.Add(-ago)))
 }
 
+// WithName sets the name.
 func WithName(name string) BucketModifier {
 	return func(b *v1alpha1.Bucket) { b.SetName(name) }
 }
 
+// WithNamespace sets the namespace.
 func WithNamespace(namespace string) BucketModifier {
 	return func(b *v1alpha1.Bucket) { b.Namespace = namespace }
 }
 
+// WithProviderConfig sets the provider config.
 func WithProviderConfig(config string) BucketModifier {
 	return func(b *v1alpha1.Bucket) {
 		b.Spec.ProviderConfigReference = &xpv2.ProviderConfigReference{Kind: "ClusterProviderConfig", Name: config}
 	}
 }
 
-// expectCalls fails the test unless exactly these calls were made, each for the managed
+// ExpectCalls fails the test unless exactly these calls were made, each for the managed
 // resource that owns the external resource.
 func ExpectCalls(t *testing.T, ext *ExternalResource, calls ...string) {
 	t.Helper()
@@ -687,12 +733,14 @@ func ExpectCalls(t *testing.T, ext *ExternalResource, calls ...string) {
 	ExpectEqual(t, reason, "calls for another managed resource", 0, len(ext.ForeignCalls))
 }
 
+// Set patches the finalizers.
 func (f PatchingFinalizer) Set(ctx context.Context, o client.Object, finalizers string) error {
 	return client.IgnoreNotFound(f.C.Patch(
 		ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":`+finalizers+`}}`)),
 	))
 }
 
+// AddFinalizer to o.
 func (f PatchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) error {
 	if meta.FinalizerExists(o, managed.FinalizerName) {
 		return nil
@@ -700,11 +748,12 @@ func (f PatchingFinalizer) AddFinalizer(ctx context.Context, o resource.Object) 
 	return f.Set(ctx, o, `["`+managed.FinalizerName+`"]`)
 }
 
+// RemoveFinalizer from o.
 func (f PatchingFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object) error {
 	return f.Set(ctx, o, "null")
 }
 
-// withReconciledStatus sets the finalizer and the status that a reconcile of generation 1 sets.
+// WithReconciledStatus sets the finalizer and the status that a reconcile of generation 1 sets.
 func WithReconciledStatus(b *v1alpha1.Bucket) {
 	b.SetGeneration(1)
 	b.SetFinalizers([]string{managed.FinalizerName})
@@ -713,11 +762,12 @@ func WithReconciledStatus(b *v1alpha1.Bucket) {
 	b.SetConditions(ok, ready)
 }
 
+// WithGeneration sets the generation.
 func WithGeneration(n int64) BucketModifier {
 	return func(b *v1alpha1.Bucket) { b.SetGeneration(n) }
 }
 
-// withDeletingReason sets the conditions of a deletion of generation 1.
+// WithDeletingReason sets the conditions of a deletion of generation 1.
 func WithDeletingReason(reason xpv2.ConditionReason) BucketModifier {
 	return func(b *v1alpha1.Bucket) {
 		for _, c := range reconciler.Deleting(time.Now(), reason, "") {
@@ -726,17 +776,19 @@ func WithDeletingReason(reason xpv2.ConditionReason) BucketModifier {
 	}
 }
 
+// TooManyRequests is the error of a client that keeps the response.
 type TooManyRequests struct{ Response *http.Response }
 
-// A patchingFinalizer patches finalizers with a client of its own and without a resource version.
+// A PatchingFinalizer patches finalizers with a client of its own and without a resource version.
 type PatchingFinalizer struct{ C client.Client }
 
-// A condition is compared field by field, because Equal of an xpv2.Condition ignores some.
+// A Condition is compared field by field, because Equal of an xpv2.Condition ignores some.
 type Condition xpv2.Condition
 
-// secret is a part of errProvider, which must not reach conditions other than Synced.
+// Secret is a part of errProvider, which must not reach conditions other than Synced.
 const Secret = "p4ssw0rd" //nolint:gosec // Not a credential.
 
+// ReconcileOnce returns the result of a reconcile that succeeds.
 func ReconcileOnce(t *testing.T, r reconcile.Reconciler, name string) reconcile.Result {
 	t.Helper()
 	res, err := r.Reconcile(context.Background(), RequestFor(name))
@@ -744,7 +796,7 @@ func ReconcileOnce(t *testing.T, r reconcile.Reconciler, name string) reconcile.
 	return res
 }
 
-// changedBeforeSecondObserve returns an external resource that calls then at the start of the
+// ChangedBeforeSecondObserve returns an external resource that calls then at the start of the
 // second Observe, which is the one right before Create.
 func ChangedBeforeSecondObserve(then func(ext *ExternalResource, mg resource.Managed) error) *ExternalResource {
 	ext := &ExternalResource{Outdated: true}
