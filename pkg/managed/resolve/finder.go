@@ -38,7 +38,9 @@ func findWith[M resource.Managed](c managed.TypedExternalConnector[M]) asyncstat
 			if err != nil {
 				return asyncstate.Finding{}, errors.Wrap(err, "cannot connect")
 			}
-			if d, ok := c.(interface{ Disconnect(ctx context.Context) error }); ok {
+			if d, ok := c.(interface {
+				Disconnect(ctx context.Context) error
+			}); ok {
 				// A failed disconnect, here and below, does not change the result.
 				defer func() { _ = d.Disconnect(ctx) }()
 			}
