@@ -39,6 +39,7 @@ func TestNamesAreDocumented(t *testing.T) {
 	for _, dir := range []string{"*", "*/*"} {
 		maps.Copy(code, read(t, filepath.Join(root, "pkg", dir, "*.go")))
 	}
+	source := strings.Join(slices.Collect(maps.Values(code)), "\n")
 	upstreamsEvent := regexp.MustCompile(`^Cannot(Connect|Observe|Create|Update|Delete)\w*(Provider|ExternalResource)$`)
 	for _, tc := range []struct {
 		what, page, want string
@@ -58,7 +59,9 @@ func TestNamesAreDocumented(t *testing.T) {
 				if below && tc.what == "options" {
 					m[1] = pkg + "." + m[1]
 				}
-				names[m[1]] = !strings.HasSuffix(file, "_test.go")
+				// The golden files are of main's line: the other one's upstream lacks some options.
+				gone := tc.what == "options" && !below && !strings.Contains(source, "func "+m[1]+"(")
+				names[m[1]] = !strings.HasSuffix(file, "_test.go") && !gone
 			}
 		}
 		for name := range names {
