@@ -4,8 +4,6 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/pkg/errors"
-
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
 )
 
@@ -58,7 +57,7 @@ func ControllerTemplate(template string, o ...TemplateOption) string {
 	for _, p := range patches(to) {
 		matches := p.place.FindAllStringIndex(template, -1)
 		if len(matches) == 0 || p.once && len(matches) > 1 {
-			return failure(fmt.Sprintf("Graft cannot patch the controller template: it has %s %d times. "+
+			return brokenTemplate(fmt.Sprintf("Graft cannot patch the controller template: it has %s %d times. "+
 				"Pass a template of the shape of upjet's templates.ControllerTemplate", p.name, len(matches)))
 		}
 		template = p.place.ReplaceAllString(template, p.with)
@@ -129,7 +128,7 @@ func patches(o *templateOptions) []patch {
 	}}
 }
 
-// failure is a template that cannot be executed. The error has the sentence.
-func failure(sentence string) string {
+// brokenTemplate is a template that cannot be executed. The error has the sentence.
+func brokenTemplate(sentence string) string {
 	return `{{ template "` + strings.ReplaceAll(sentence, `"`, "'") + `" }}`
 }
