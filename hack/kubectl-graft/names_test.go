@@ -253,7 +253,7 @@ func TestNames_OneNamespace(t *testing.T) {
 	}
 }
 
-// An empty backup does not say of which namespace it is.
+// An empty backup has no namespace.
 func TestNames_EmptyBackup(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

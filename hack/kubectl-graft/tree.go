@@ -15,7 +15,7 @@ import (
 	"github.com/crossplane-graft/graft/hack/kubectl-graft/internal/diagnosis"
 )
 
-// A visit is what was read of one object, without those in its way.
+// A visit has the results of reading one object, without the objects in its way.
 type visit struct {
 	node
 
@@ -67,7 +67,7 @@ func (i *inspection) root(ctx context.Context, o object) node {
 	return i.examine(ctx, v, nil)
 }
 
-// see what an object tells, and what others tell about it.
+// see returns the visit of an object that was read.
 func (i *inspection) see(ctx context.Context, o object) *visit {
 	v := &visit{
 		node: i.diagnose(o), inUse: o.GetLabels()[diagnosis.LabelInUse] == "true", deleted: o.GetDeletionTimestamp(),

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A user writes the references of a composite and of a claim: only what these own may be in their way.
+// A user writes the references of a composite and of a claim: only objects that these own may be in their way.
 func TestWhy_Owned(t *testing.T) {
 	const (
 		composite = "{apiVersion: example.org/v1, kind: XApp, metadata: {name: mine}, spec: {resourceRefs: " +

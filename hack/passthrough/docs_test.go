@@ -25,7 +25,7 @@ func read(t *testing.T, pattern string) map[string]string {
 	return out
 }
 
-// What a user can see or set is in the documentation, and what the documentation names exists.
+// Conditions, events, metrics and options are documented, and all names in the documentation exist.
 func TestNamesAreDocumented(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages := read(t, filepath.Join(root, "docs", "*.md"))

@@ -147,7 +147,7 @@ func (e *createOutcome) Create(ctx context.Context, c *layer.Call) (layer.Creati
 	return o, err
 }
 
-// A returnedCreate is what is known of a Create that has returned.
+// A returnedCreate describes a Create that has returned.
 type returnedCreate struct {
 	state   seam.State
 	err     error

@@ -43,7 +43,7 @@
 // Options are packages of their own:
 //
 //   - Use [ratelimit] if the external system limits calls.
-//   - Use [resolve] if the external system can be asked what an interrupted create led to.
+//   - Use [resolve] if the external system can be searched for the resource of an interrupted create.
 //   - Use [reservation] if two managed resources can have one external name.
 //   - Use [precreate] if others create external resources of the same name.
 //   - Use [confirm] if the external system hides external resources at times.

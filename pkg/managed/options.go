@@ -37,7 +37,7 @@ type config struct {
 	log      logging.Logger
 	recorder event.Recorder
 
-	// What is on by default.
+	// These are on by default.
 	reports, persists, guardsFinalizer bool
 
 	// options are those of other packages.

@@ -73,8 +73,8 @@ type Layer struct {
 	// Patch is applied at the client seam.
 	Patch seam.Patch
 
-	// Report changes what is reported about a deletion, Explain a message that is reported before the reconcile has
-	// done anything. They may be nil.
+	// Report changes the report of a deletion, Explain the message of a report that is made before the inner
+	// reconciler runs. They may be nil.
 	Report  Report
 	Explain func(message string, o client.Object) string
 

@@ -70,7 +70,7 @@ type Settings struct {
 	Reserves       bool
 	ReservationKey func(ctx context.Context, mg resource.Managed) (string, error)
 
-	// Deadline of a deletion, what is called when it has passed, and the finalizers that force orphan removes.
+	// Deadline of a deletion, the function to call when it has passed, and the finalizers that force orphan removes.
 	Deadline  time.Duration
 	Exceeded  func(ctx context.Context, o client.Object)
 	Removable []string
@@ -130,6 +130,6 @@ type Option struct {
 	// Seam changes the options of the client seam, unless it is nil.
 	Seam func(o *seam.Options)
 
-	// Check returns an error with what to do unless the option works with these settings. It may be nil.
+	// Check returns an error with the fix unless the option works with these settings. It may be nil.
 	Check func(s Settings) error
 }

@@ -8,22 +8,22 @@ type Stage int
 
 // The stages. Upstream calls the first one, the last one calls the provider.
 const (
-	// Admission decides whether a reconcile begins, and what an error means for the next one.
+	// Admission decides whether a reconcile begins, and reports errors of the external system.
 	Admission Stage = iota
 
 	// Escape removes a managed resource whose deletion is blocked.
 	Escape
 
-	// Reporting says in status what the stages below did.
+	// Reporting writes the results of the stages below to status.
 	Reporting
 
-	// Outcome stores what a create led to. A stage below may change that.
+	// Outcome stores the outcome of a create, which a stage below may change.
 	Outcome
 
 	// Identity decides whose the external resource is.
 	Identity
 
-	// Doubt does not believe at once what the stages below say about the external resource.
+	// Doubt confirms or rejects the observations of the stages below.
 	Doubt
 
 	// Absence decides when an external resource that is not found does not exist.

@@ -63,8 +63,8 @@ func withEscape(name string, set func(s *layer.Settings)) managed.ReconcilerOpti
 	}
 }
 
-// newEscape returns the layer of WithDeadline and WithForceOrphan, which changes what the
-// core reports.
+// newEscape returns the layer of WithDeadline and WithForceOrphan, which changes the reports of
+// the core.
 func newEscape(p layer.Parts, _ layer.External) layer.Layer {
 	s := p.Settings
 	e := &deletion.Escape{

@@ -45,7 +45,7 @@ func WithKey(key func(ctx context.Context, mg resource.Managed) (string, error))
 		Set: func(s *layer.Settings) {
 			s.ReservationKey = func(ctx context.Context, mg resource.Managed) (k string, err error) {
 				defer func() {
-					// After a panic, upstream would not store what a create led to.
+					// After a panic, upstream would not store the outcome of a create.
 					if p := recover(); p != nil {
 						k, err = "", errors.Errorf("the key function panicked: %v", p)
 					}

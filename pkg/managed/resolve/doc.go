@@ -1,4 +1,4 @@
-// Package resolve determines what a create led to whose outcome is unknown.
+// Package resolve determines the outcome of a create that was interrupted or got no answer.
 //
 // Use it if the external system can be asked for the resource of a create, by a tag with the managed resource's UID for
 // example. Without it, upstream stops after a provider was killed in a create, and waits for a person.

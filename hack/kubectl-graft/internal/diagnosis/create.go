@@ -18,8 +18,8 @@ func MayBeStopped(annotations map[string]string) bool {
 		asyncstate.StateOf(o, time.Time{}).CreateUnknown
 }
 
-// StateOf returns the state of the operations on the external resource of an object. The create of a provider that
-// says that it does not know the outcome is unknown, whatever the annotations say.
+// StateOf returns the state of the operations on the external resource of an object. A create is unknown, too, if the
+// provider has reported so: that wins over the annotations.
 func StateOf(o *unstructured.Unstructured, now time.Time) asyncstate.State {
 	s, synced := asyncstate.StateOf(o, now), conditionOf(o, typeSynced)
 	failed := s.CreateFailed && !s.CreateStarted.IsZero() && (AsksPerson(o) ||
