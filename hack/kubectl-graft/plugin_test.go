@@ -101,6 +101,15 @@ func TestOrphan_Races(t *testing.T) {
 		o.SetAnnotations(annotations)
 		o.SetResourceVersion(o.GetResourceVersion() + "0")
 	}
+	beforeSecond := func(key, value string) func(o *unstructured.Unstructured, write int) {
+		return func(o *unstructured.Unstructured, write int) {
+			if write == 2 {
+				annotate(o, key, value)
+			}
+		}
+	}
+	const meanwhileRuns = stopped + "meanwhile its update may be in progress until 2026-01-02T05:31:00Z: wait, and " +
+		"run the command again\n"
 	for name, tc := range map[string]struct {
 		reason string
 		kept   bool // The object is paused and kept before.
@@ -120,36 +129,22 @@ func TestOrphan_Races(t *testing.T) {
 		},
 		"NamedMeanwhile": {
 			reason: "The external resource that stays is another one than was shown.",
-			before: func(o *unstructured.Unstructured, write int) {
-				if write == 2 {
-					annotate(o, "crossplane.io/external-name", "b-9")
-				}
-			},
-			want: stopped + "meanwhile its external name is \"b-9\": run the command again\n",
-			code: exitFailed,
+			before: beforeSecond("crossplane.io/external-name", "b-9"),
+			want:   stopped + "meanwhile its external name is \"b-9\": run the command again\n",
+			code:   exitFailed,
 		},
 		"RunsMeanwhile": {
 			reason: "The result of an operation would be lost.",
-			before: func(o *unstructured.Unstructured, write int) {
-				if write == 2 {
-					annotate(o, "graft.crossplane.io/async-operation", running)
-				}
-			},
-			want: stopped + "meanwhile its update may be in progress until 2026-01-02T05:31:00Z: wait, and run the " +
-				"command again\n",
-			code: exitFailed,
+			before: beforeSecond("graft.crossplane.io/async-operation", running),
+			want:   meanwhileRuns,
+			code:   exitFailed,
 		},
 		"RunsBeforeRemoval": {
 			reason: "The object is looked at before each write, the last one too.",
 			kept:   true,
-			before: func(o *unstructured.Unstructured, write int) {
-				if write == 2 {
-					annotate(o, "graft.crossplane.io/async-operation", running)
-				}
-			},
-			want: stopped + "meanwhile its update may be in progress until 2026-01-02T05:31:00Z: wait, and run the " +
-				"command again\n",
-			code: exitFailed,
+			before: beforeSecond("graft.crossplane.io/async-operation", running),
+			want:   meanwhileRuns,
+			code:   exitFailed,
 		},
 		"Conflicts": {
 			reason: "A write that changes nothing that matters is only a conflict.",
@@ -221,7 +216,7 @@ func TestOrphan_Races(t *testing.T) {
 	}
 }
 
-// An orphaning that stops after its first write says what it has written, and why it stopped.
+// An orphaning that stops after its first write prints its writes and the reason.
 func TestOrphan_Stopped(t *testing.T) {
 	const written = "error: Bucket/photos in team-a is paused and its external resource is kept, but it is not removed: "
 	for name, tc := range map[string]struct {

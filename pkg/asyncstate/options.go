@@ -61,25 +61,25 @@ type TrackerOption func(*config)
 // GetAPIReader. By default it is the client, and then results may meet more conflicts before
 // they are stored.
 func WithLiveReader(r client.Reader) TrackerOption {
-	mustNotBeNil(r, "WithLiveReader")
+	is.MustNotBeNil(r, "asyncstate.WithLiveReader")
 	return func(c *config) { c.writer.Live = r }
 }
 
 // WithLogger sets the logger of debug messages. By default there is none.
 func WithLogger(l logging.Logger) TrackerOption {
-	mustNotBeNil(l, "WithLogger")
+	is.MustNotBeNil(l, "asyncstate.WithLogger")
 	return func(c *config) { c.events.log = l }
 }
 
 // WithRecorder sets the recorder of events. By default there is none.
 func WithRecorder(r event.Recorder) TrackerOption {
-	mustNotBeNil(r, "WithRecorder")
+	is.MustNotBeNil(r, "asyncstate.WithRecorder")
 	return func(c *config) { c.events.record = r }
 }
 
 // WithMetrics sets the metrics that count operations. By default there are none.
 func WithMetrics(m *Metrics) TrackerOption {
-	if mustNotBeNil(m, "WithMetrics"); m.running == nil {
+	if is.MustNotBeNil(m, "asyncstate.WithMetrics"); m.running == nil {
 		panic(errors.New("asyncstate.WithMetrics was given empty metrics: create them with NewMetrics"))
 	}
 	return func(c *config) { c.metrics = m }
@@ -186,13 +186,6 @@ func WithCancellableCreates() TrackerOption {
 // goroutines of its own.
 func WithOwnGoroutines() TrackerOption {
 	return func(c *config) { c.ownGoroutines = true }
-}
-
-// mustNotBeNil panics if an option was given nil.
-func mustNotBeNil(v any, option string) {
-	if err := is.NilValue(v, "asyncstate."+option); err != nil {
-		panic(err)
-	}
 }
 
 // mustHave panics if a required argument is nil.

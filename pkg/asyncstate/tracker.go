@@ -49,9 +49,7 @@ func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
 	mustHave(c, "NewTracker", "the manager's client")
 	t := &Tracker{config: newConfig(c), shutdown: newShutdown()}
 
-	if err := is.NilOption(o, "asyncstate.NewTracker", 2); err != nil {
-		panic(err)
-	}
+	is.MustHaveNoNil(o, "asyncstate.NewTracker", 2)
 	for _, to := range o {
 		to(&t.config)
 	}

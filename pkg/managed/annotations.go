@@ -145,14 +145,15 @@ func (a *annotations) storeChanges(ctx context.Context, c *layer.Call, changes s
 		a.recorder.Event(c.Managed, event.Warning(reasonCannotStoreAnnotations, err))
 	}
 
-	// What identifies the external resource was sent alone after the refusal. A write of the whole object
-	// would be refused for the others, too.
-	unstored := c.ChangedAnnotations(c.Managed)
-	if seam.IsRefused(err) && len(unstored.Identifying()) == 0 {
-		for _, ch := range unstored {
-			ch.Undo(c.Managed)
+	if seam.IsRefused(err) {
+		// What identifies the external resource was sent alone after the refusal. A write of the whole object
+		// would be refused for the others, too.
+		if unstored := c.ChangedAnnotations(c.Managed); len(unstored.Identifying()) == 0 {
+			for _, ch := range unstored {
+				ch.Undo(c.Managed)
+			}
+			err = nil
 		}
-		err = nil
 	}
 
 	// The name of an asynchronous create counts only if the create was recorded as a success.

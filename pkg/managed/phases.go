@@ -1,7 +1,6 @@
 package managed
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -154,7 +153,7 @@ func (p *phases) Connect(ctx context.Context, c *layer.Call) error {
 		case seam.IsTerminating(err):
 			at.outcome = seam.Outcome{Reason: deletion.ReasonNamespaceTerminating, Message: deletion.MessageTerminating}
 		case hold != nil:
-			at.outcome.Reason, at.outcome.Message = hold.Reason, cmp.Or(hold.Message, deletion.MessageCreateUnknown)
+			at.outcome.Reason, at.outcome.Message = hold.Reason, hold.Message
 		}
 	}
 	return err

@@ -30,14 +30,14 @@ type Option func(*Reconciler)
 // WithLogger sets where debug messages go. By default they go nowhere. It panics
 // if l is nil.
 func WithLogger(l logging.Logger) Option {
-	mustNotBeNil(l, "WithLogger")
+	is.MustNotBeNil(l, "reconciler.WithLogger")
 	return func(r *Reconciler) { r.deletion.log = l }
 }
 
 // WithRecorder sets where events go. By default they go nowhere. It panics if er
 // is nil.
 func WithRecorder(er event.Recorder) Option {
-	mustNotBeNil(er, "WithRecorder")
+	is.MustNotBeNil(er, "reconciler.WithRecorder")
 	return func(r *Reconciler) { r.deletion.record = er }
 }
 
@@ -47,7 +47,7 @@ func WithRecorder(er event.Recorder) Option {
 // read from a cache: conflicts are then resolved when the cache has caught up. It
 // panics if c is nil.
 func WithLiveReader(c client.Reader) Option {
-	mustNotBeNil(c, "WithLiveReader")
+	is.MustNotBeNil(c, "reconciler.WithLiveReader")
 	return func(r *Reconciler) { r.opts.Live = c }
 }
 
@@ -65,7 +65,7 @@ func WithUnchangedStatusWrites() Option {
 // some are left, the object is reconciled again after WithReportInterval at the
 // latest. It panics if l is nil.
 func WithDependents(l DependentLister) Option {
-	mustNotBeNil(l, "WithDependents")
+	is.MustNotBeNil(l, "reconciler.WithDependents")
 	return func(r *Reconciler) { r.deletion.dependents = l }
 }
 
@@ -80,7 +80,7 @@ func WithDependents(l DependentLister) Option {
 // dependent of a report, and must be safe for concurrent use. It panics if watched
 // is nil.
 func WithWatchedKinds(watched func(of schema.GroupVersionKind) bool) Option {
-	mustNotBeNil(watched, "WithWatchedKinds")
+	is.MustNotBeNil(watched, "reconciler.WithWatchedKinds")
 	return func(r *Reconciler) { r.deletion.watched = watched }
 }
 
@@ -149,7 +149,7 @@ const defaultReportInterval = 10 * time.Second
 // WithMetrics sets what counts deletions. By default they are not counted. It panics
 // if m is nil, or not made by NewMetrics.
 func WithMetrics(m *Metrics) Option {
-	if mustNotBeNil(m, "WithMetrics"); m.reports == nil {
+	if is.MustNotBeNil(m, "reconciler.WithMetrics"); m.reports == nil {
 		panic(errors.New("reconciler.WithMetrics was given empty metrics: create them with NewMetrics"))
 	}
 	return func(r *Reconciler) { r.deletion.metrics = m }
@@ -208,9 +208,7 @@ func New(
 		interval:  defaultReportInterval,
 	}}
 
-	if err := is.NilOption(o, "reconciler.New", 4); err != nil {
-		panic(err)
-	}
+	is.MustHaveNoNil(o, "reconciler.New", 4)
 	for _, ro := range o {
 		ro(r)
 	}
@@ -230,10 +228,4 @@ func New(
 // Reconcile an object.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	return r.seam.Reconcile(ctx, req)
-}
-
-func mustNotBeNil(v any, option string) {
-	if err := is.NilValue(v, "reconciler."+option); err != nil {
-		panic(err)
-	}
 }

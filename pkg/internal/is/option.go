@@ -2,14 +2,6 @@ package is
 
 import "github.com/pkg/errors"
 
-// NilValue returns an error if v is nil. name is the option that was given v.
-func NilValue(v any, name string) error {
-	if !Nil(v) {
-		return nil
-	}
-	return errors.Errorf("%s was given nil: leave the option out to get the default", name)
-}
-
 // NilOption returns an error if one of the options is nil. first is the position of the first
 // option among the arguments of the function with this name.
 func NilOption[T any](options []T, name string, first int) error {
@@ -23,8 +15,8 @@ func NilOption[T any](options []T, name string, first int) error {
 
 // MustNotBeNil panics if v is nil. name is the option that was given v.
 func MustNotBeNil(v any, name string) {
-	if err := NilValue(v, name); err != nil {
-		panic(err)
+	if Nil(v) {
+		panic(errors.Errorf("%s was given nil: leave the option out to get the default", name))
 	}
 }
 

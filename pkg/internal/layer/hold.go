@@ -14,7 +14,7 @@ import (
 // exists.
 type Hold struct {
 	Reason  xpv2.ConditionReason
-	Message string // of the reason by default
+	Message string
 
 	// After is when to reconcile again. Zero means the queue's backoff.
 	After time.Duration

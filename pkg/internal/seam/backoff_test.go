@@ -139,7 +139,7 @@ func TestReconcile_BackoffAfterPostponement(t *testing.T) {
 				wants(t, tc.reason, "Reconcile(...)", now.want, got)
 				wants(t, tc.reason, "error", now.err != nil && now.want.IsZero(), err != nil)
 			}
-			wants(t, tc.reason, "kept", tc.kept, r.Store().Len())
+			wants(t, tc.reason, "kept", tc.kept, r.options.Store.Len())
 		})
 	}
 }

@@ -55,9 +55,6 @@ func NewReconciler(c client.Client, k Kind, inner reconcile.Reconciler, o Option
 	}
 }
 
-// Store returns the values about objects that are kept between reconciles.
-func (r *Reconciler) Store() *store.Store { return r.options.Store }
-
 // Reconcile the object that req names.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	s := &Session{

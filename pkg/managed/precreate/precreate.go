@@ -99,7 +99,7 @@ func (e *preCreate) Create(ctx context.Context, c *layer.Call) (layer.Creation, 
 			c.Managed, "the provider stops",
 		)
 	case !o.ResourceExists:
-		layer.Follow(c, seen, annotations, labels)
+		follow(c, seen, annotations, labels)
 		return e.External.Create(ctx, c)
 	case c.Now().Before(creation.Last(c.Managed).OpenUntil):
 		// The create that is repeated may have created it.

@@ -3,10 +3,8 @@ package ratelimit
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -18,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
@@ -31,11 +30,10 @@ import (
 type callErrors struct {
 	layer.External
 
-	limits   *Limits
-	kind     schema.GroupVersionKind
-	retry    time.Duration
-	recorder event.Recorder
-	configs  providerConfigs
+	limits  *Limits
+	kind    schema.GroupVersionKind
+	retry   time.Duration
+	configs providerConfigs
 
 	store *store.Store
 	last  store.Key[failedCall]
@@ -70,7 +68,6 @@ func newCallErrors(l *Limits) layer.New {
 			limits:   l,
 			kind:     p.Kind,
 			retry:    p.Settings.RetryInterval,
-			recorder: p.Recorder,
 			configs:  newProviderConfigs(p.Client, p.Scheme, p.Kind.Group),
 			store:    p.Store,
 		}
@@ -217,7 +214,8 @@ func (e *callErrors) watch(ctx context.Context, c *layer.Call, generation int64,
 	m.OnError(func(v failure.Meaning, err error) {
 		f := failedCall{call: call, of: of}
 		if v.Terminal {
-			f.terminal, f.of.config = short(err), e.configs.hash(ctx, kind, config)
+			f.terminal = deletion.Cut(err.Error(), deletion.MaxMessageLength)
+			f.of.config = e.configs.hash(ctx, kind, config)
 			e.limits.setTerminal(e.kind, client.ObjectKeyFromObject(id), true)
 		}
 		if v.Throttled {
@@ -256,7 +254,7 @@ func (e *callErrors) judge(c *layer.Call, err error, polled bool) {
 	switch closed := c.Meter().Account().Closed(); {
 	case v.Terminal:
 		at := e.slot.In(c.Session)
-		at.terminal, at.polled = short(err), polled
+		at.terminal, at.polled = deletion.Cut(err.Error(), deletion.MaxMessageLength), polled
 		c.Requeue(seam.InsteadOfBackoff(e.retry))
 	case v.Throttled && closed.After(now):
 		e.slot.In(c.Session).throttled = closed
@@ -328,15 +326,4 @@ const (
 
 	// Connect, Observe and Delete are repeated.
 	messageTerminalPolled = "%s: tried again only at each poll, because the same call would fail again."
-
-	maxTerminalText = 4 << 10
 )
-
-// short returns the text of an error, cut to the length of a condition's message.
-func short(err error) string {
-	text := strings.ToValidUTF8(err.Error(), "�")
-	if len(text) > maxTerminalText {
-		text = strings.ToValidUTF8(text[:maxTerminalText], "") + "…"
-	}
-	return text
-}

@@ -39,8 +39,8 @@ func metadataOf(c *layer.Call) fingerprint {
 	}
 }
 
-// storedAnnotations returns a hash of the annotations that are stored. A value that the provider
-// changes all the time is not stored each time, so the next reconcile begins with another one.
+// storedAnnotations returns a hash of the annotations that are stored. What only Observe sets is not,
+// so the next reconcile begins without it.
 func storedAnnotations(c *layer.Call) uint64 {
 	stored := &metav1.PartialObjectMetadata{}
 	stored.SetAnnotations(maps.Clone(c.Managed.GetAnnotations()))

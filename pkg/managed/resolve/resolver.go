@@ -174,7 +174,7 @@ func newCreateResolver(f asyncstate.Finder, after time.Duration, p layer.Parts, 
 	}
 }
 
-// explain says in the Deleting condition what the CreateResolved condition says.
+// explain copies the message of the CreateResolved condition to the Deleting condition.
 func explain(
 	_ *seam.Session, o client.Object, reason xpv2.ConditionReason, message string,
 ) (xpv2.ConditionReason, string) {
@@ -191,7 +191,8 @@ func (c *createResolver) Connect(ctx context.Context, ca *layer.Call) error {
 	was := creation.Last(ca.Managed)
 	if was.Phase == creation.Announced && !was.Recorded && !c.settings.DeterministicExternalName {
 		return &layer.Hold{
-			Reason: deletion.ReasonCreateResultUnknown,
+			Reason:  deletion.ReasonCreateResultUnknown,
+			Message: deletion.MessageCreateUnknown,
 			Cause: errors.Errorf(
 				"cannot determine the result of the create started at %s: see the %s condition", seam.Stamp(was.Since),
 				TypeCreateResolved,

@@ -1,4 +1,4 @@
-package layer
+package precreate
 
 import (
 	"maps"
@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// Follow takes over the changes of seen, a copy that the provider has written in Observe. Otherwise
+// follow takes over the changes of seen, a copy that the provider has written in Observe. Otherwise
 // the API server would refuse upstream's next write. annotations and labels are those before Observe.
-func Follow(c *Call, seen resource.Managed, annotations, labels map[string]string) {
+func follow(c *layer.Call, seen resource.Managed, annotations, labels map[string]string) {
 	was, is := c.Managed.GetResourceVersion(), seen.GetResourceVersion()
 	if is == was || seam.OlderThan(is, was) {
 		return
