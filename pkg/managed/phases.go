@@ -247,7 +247,7 @@ func (p *phases) open(ctx context.Context, s *seam.Session, o client.Object) err
 			for _, l := range p.reports.layers {
 				// As in each report: two messages would replace each other in each reconcile.
 				if l.Explain != nil {
-					message = l.Explain(message, server)
+					message = l.Explain(s.Now(), message, server)
 				}
 			}
 			return conditions(server, deletion.Conditions(s.Now(), reason, message))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
@@ -772,4 +773,28 @@ func TestDeletionStatus_CustomFinalizer(t *testing.T) {
 			}, []any{c.Reason, c.Message})
 		})
 	}
+}
+
+func TestDeletionStatus_Hangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := testkit.NewAPI(kit.NewDeletedBucket(withRecentCreate))
+		api.Before = func(ctx context.Context, r testkit.Request) error {
+			if !strings.Contains(r.Body, string(reconciler.ReasonConfirmingAbsence)) {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		r := kit.NewBucketReconciler(
+			api, kit.WithClient(managed.ExternalClientFns{ObserveFn: kit.ObserveAbsent}),
+			managed.WithCreationGracePeriod(time.Minute),
+		)
+		began := time.Now()
+		_, err := r.Reconcile(t.Context(), kit.Request())
+		kit.ExpectEqual(
+			t, "A report that the API server doesn't answer should end after half a minute, also when upstream has returned.",
+			"deadline exceeded, time", []any{true, 30 * time.Second},
+			[]any{errors.Is(err, context.DeadlineExceeded), time.Since(began)},
+		)
+	})
 }

@@ -298,7 +298,7 @@ func FuzzMessage(f *testing.F) {
 			o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(0, 0)})
 			o.SetFinalizers([]string{finalizer, kind})
 			e := &deletion.Escape{Removable: []string{finalizer, kind}}
-			got := e.Message("The deadline for the deletion was 2026-01-02T04:04:05Z. "+d.summary(), o)
+			got := e.Message(time.Now(), "The deadline for the deletion was 2026-01-02T04:04:05Z. "+d.summary(), o)
 			if len(got) > deletion.MaxMessageLength || !utf8.ValidString(got) {
 				t.Errorf("%d bytes, valid: %t", len(got), utf8.ValidString(got))
 			}

@@ -112,7 +112,7 @@ func (d *deletionReporter) announce(ctx context.Context, s *seam.Session, o clie
 	news := false
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
-		reason, message := ReasonDeletionRequested, d.escape.Message(deletion.MessageRequested, server)
+		reason, message := ReasonDeletionRequested, d.escape.Message(s.Now(), deletion.MessageRequested, server)
 		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}

@@ -48,9 +48,9 @@ type Escape struct {
 	// inner reconciler removes.
 	Removable, Own []string
 
-	// Runs returns the operation that may run on the external resource of an object, besides what the
+	// Runs returns the operation that may run at that time on the external resource of an object, besides what the
 	// object itself says. Force orphan waits for its end. It may be nil.
-	Runs func(o client.Object) creation.Run
+	Runs func(o client.Object, now time.Time) creation.Run
 
 	// Metrics is nil if deletions are not counted.
 	Metrics Metrics
@@ -111,6 +111,9 @@ func CheckDeadline(d time.Duration) error {
 func CheckRemovable(finalizers []string) error {
 	if len(finalizers) == 0 {
 		return errors.New("was given no finalizers: name those that may be removed")
+	}
+	if slices.Contains(finalizers, "") {
+		return errors.New("was given a finalizer without a name: name those that may be removed")
 	}
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
@@ -244,7 +247,7 @@ func (e *Escape) forget(s *seam.Session, uid types.UID) {
 // RequeueAtDeadline requeues an object that is being deleted at its deadline.
 func (e *Escape) RequeueAtDeadline(s *seam.Session) {
 	if o := s.Base(); meta.WasDeleted(o) && e.Deadline > 0 && !e.isExceeded(s, o) {
-		s.Requeue(seam.Deadline(e.deadlineOf(o).Sub(s.Now())))
+		s.Requeue(seam.Within(e.deadlineOf(o).Sub(s.Now())))
 	}
 }
 
@@ -294,13 +297,13 @@ func (e *Escape) Report(
 ) (xpv2.ConditionReason, string) {
 	switch {
 	case len(e.toOrphan(o)) > 0:
-		reason, message = ReasonForceOrphaned, e.orphanMessage(o)
+		reason, message = ReasonForceOrphaned, e.orphanMessage(s.Now(), o)
 	case e.keepsReason(o, e.Objects.ConditionOf(s.Base(), Type).Reason):
 		reason, message = ReasonForceOrphaned, messageOrphaned+" "+message
 	case e.isExceeded(s, o):
 		reason, message = ReasonDeadlineExceeded, e.late(o, message)
 	}
-	return reason, e.Message(message, o)
+	return reason, e.Message(s.Now(), message, o)
 }
 
 func (e *Escape) deadlineOf(o client.Object) time.Time {

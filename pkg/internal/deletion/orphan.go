@@ -128,7 +128,7 @@ func (e *Escape) granted(ctx context.Context, s *seam.Session, o client.Object) 
 	if len(remove) == 0 {
 		return nil, e.withdraw(ctx, s, o)
 	}
-	if !e.runs(o).Until.IsZero() {
+	if !e.runs(s.Now(), o).Until.IsZero() {
 		s.Requeue(seam.Within(BusyInterval))
 		return nil, notFound(o)
 	}
@@ -136,10 +136,10 @@ func (e *Escape) granted(ctx context.Context, s *seam.Session, o client.Object) 
 }
 
 // runs returns the operation that may run on the external resource of o.
-func (e *Escape) runs(o client.Object) creation.Run {
-	run := creation.RunsUntil(o, time.Now())
+func (e *Escape) runs(now time.Time, o client.Object) creation.Run {
+	run := creation.RunsUntil(o, now)
 	if e.Runs != nil {
-		run = run.Or(e.Runs(o))
+		run = run.Or(e.Runs(o, now))
 	}
 	return run
 }
@@ -239,7 +239,7 @@ func (e *Escape) reportRefusal(ctx context.Context, s *seam.Session) error {
 		case e.states.Get(&e.Store, server).refused == "":
 			return nil
 		case len(e.toOrphan(server)) > 0:
-			return Conditions(s.Now(), ReasonForceOrphaned, e.orphanMessage(server))
+			return Conditions(s.Now(), ReasonForceOrphaned, e.orphanMessage(s.Now(), server))
 		case e.isOrphaned(server):
 			return Conditions(s.Now(), ReasonForceOrphaned, messageOrphaned)
 		default:
@@ -261,7 +261,7 @@ func (e *Escape) announceOrphan(ctx context.Context, s *seam.Session, o client.O
 		if _, ok := e.Objects.Conditioned(server); !ok || len(e.toOrphan(server)) == 0 {
 			return nil
 		}
-		return Conditions(s.Now(), ReasonForceOrphaned, e.orphanMessage(server))
+		return Conditions(s.Now(), ReasonForceOrphaned, e.orphanMessage(s.Now(), server))
 	})
 }
 
@@ -279,7 +279,7 @@ func (e *Escape) withdraw(ctx context.Context, s *seam.Session, o client.Object)
 		if !withdrawn(server) {
 			return nil
 		}
-		return Conditions(s.Now(), ReasonDeletionRequested, e.Message(MessageRequested, server))
+		return Conditions(s.Now(), ReasonDeletionRequested, e.Message(s.Now(), MessageRequested, server))
 	})
 
 	// The object that was read first may have been stale.
@@ -366,8 +366,8 @@ func (e *Escape) orphanable(o client.Object) []string {
 }
 
 // orphanMessage returns the message of an object that an operator asked to orphan.
-func (e *Escape) orphanMessage(o client.Object) string {
-	if run := e.runs(o); !run.Until.IsZero() {
+func (e *Escape) orphanMessage(now time.Time, o client.Object) string {
+	if run := e.runs(now, o); !run.Until.IsZero() {
 		return fmt.Sprintf(messageOperationRuns, run, Names(e.toOrphan(o)))
 	}
 	if refused := e.states.Get(&e.Store, o).refused; refused != "" {
@@ -380,13 +380,13 @@ func (e *Escape) orphanMessage(o client.Object) string {
 }
 
 // Message appends the hint about orphaning to m.
-func (e *Escape) Message(m string, o client.Object) string {
+func (e *Escape) Message(now time.Time, m string, o client.Object) string {
 	hint := ""
 	if remove := e.orphanable(o); len(remove) > 0 && !orphanRequested(o) {
 		hint = Cut(
 			fmt.Sprintf(
 				"%s%s=%s: that removes %s%s.", OrphanHint, AnnotationKeyForceOrphan, o.GetUID(), Names(remove),
-				e.effectOf(o, remove),
+				e.effectOf(now, o, remove),
 			),
 			maxHintLength,
 		)
@@ -395,13 +395,13 @@ func (e *Escape) Message(m string, o client.Object) string {
 }
 
 // effectOf returns what else happens when finalizers are removed.
-func (e *Escape) effectOf(o client.Object, removed []string) string {
+func (e *Escape) effectOf(now time.Time, o client.Object, removed []string) string {
 	left := slices.DeleteFunc(
 		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(removed, f) },
 	)
 
 	switch {
-	case !e.runs(o).Until.IsZero():
+	case !e.runs(now, o).Until.IsZero():
 		return " when the operation that runs has ended"
 	case e.owns(left):
 		return ", and the deletion continues"

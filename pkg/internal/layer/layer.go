@@ -2,6 +2,7 @@ package layer
 
 import (
 	"context"
+	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -76,7 +77,7 @@ type Layer struct {
 	// Report changes the report of a deletion, Explain the message of a report that is made before the inner
 	// reconciler runs. They may be nil.
 	Report  Report
-	Explain func(message string, o client.Object) string
+	Explain func(now time.Time, message string, o client.Object) string
 
 	// Upstream are options for upstream's reconciler.
 	Upstream []upstream.ReconcilerOption

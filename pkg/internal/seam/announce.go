@@ -65,8 +65,11 @@ type Say func(server client.Object) []xpv2.Condition
 // error if the object no longer exists.
 //
 // If o is not nil, its resource version follows the write, unless another client wrote in
-// between.
+// between. All attempts together take as long as a store at most: after the inner reconciler has returned, no other
+// time limit ends them.
 func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
 	followed := o != nil && o.GetResourceVersion() == s.base.GetResourceVersion()
 
 	for attempt := 1; ; attempt++ {

@@ -71,7 +71,7 @@ func newEscape(p layer.Parts, _ layer.External) layer.Layer {
 		Kind:    p.Kind,
 		Objects: seam.NewKind(p.Kind, p.Scheme), Client: p.Client, Live: p.Live, Log: p.Log, Record: p.Recorder,
 		Deadline: s.Deadline, Exceeded: s.Exceeded, Removable: s.Removable,
-		Runs: func(o client.Object) creation.Run { return p.Runs.Of(o, time.Now()).At(time.Now()) },
+		Runs: func(o client.Object, now time.Time) creation.Run { return p.Runs.Of(o, now).At(now) },
 		Own:  []string{s.Finalizer},
 	}
 	if s.Finalizer == "" {

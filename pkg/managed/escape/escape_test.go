@@ -2,6 +2,7 @@ package escape
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -639,4 +640,16 @@ func TestEscape_WithoutDeletionStatus(t *testing.T) {
 			ok && strings.Contains(e.Error(), "leave one of them out"),
 		)
 	}
+}
+
+func TestWithForceOrphan_NoName(t *testing.T) {
+	defer func() {
+		err, _ := recover().(error)
+		kit.ExpectEqual(
+			t, "A finalizer without a name, such as an option that was not set, should be refused: nothing would be removed.",
+			"panics with", "escape.WithForceOrphan: was given a finalizer without a name: name those that may be removed",
+			fmt.Sprint(err),
+		)
+	}()
+	WithForceOrphan("")
 }
