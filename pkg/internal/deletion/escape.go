@@ -247,7 +247,7 @@ func (e *Escape) forget(s *seam.Session, uid types.UID) {
 // RequeueAtDeadline requeues an object that is being deleted at its deadline.
 func (e *Escape) RequeueAtDeadline(s *seam.Session) {
 	if o := s.Base(); meta.WasDeleted(o) && e.Deadline > 0 && !e.isExceeded(s, o) {
-		s.Requeue(seam.Within(e.deadlineOf(o).Sub(s.Now())))
+		s.Requeue(seam.Deadline(e.deadlineOf(o).Sub(s.Now())))
 	}
 }
 

@@ -40,5 +40,5 @@ func (s *Session) backOff(result reconcile.Result) reconcile.Result {
 	s.histories.backoffs.Update(s.histories.store, s.base, func(next *time.Duration) {
 		*next = min(2*delay, maxBackoff)
 	})
-	return reconcile.Result{RequeueAfter: shorter(delay, s.requeue.within), Priority: result.Priority}
+	return reconcile.Result{RequeueAfter: shorter(delay, s.requeue.deadline), Priority: result.Priority}
 }

@@ -92,11 +92,11 @@ func TestReconcile_BackoffAfterPostponement(t *testing.T) {
 			},
 			kept: 1,
 		},
-		"Within": {
-			reason: "The delay should be bounded: it is known.",
+		"Deadline": {
+			reason: "A deadline should bound the delay, which is known.",
 			steps: []step{
 				postponed, retried(time.Second),
-				{requeues: []Requeue{Within(time.Second)}, result: backoff, want: after(time.Second)},
+				{requeues: []Requeue{Deadline(time.Second)}, result: backoff, want: after(time.Second)},
 				retried(4 * time.Second),
 			},
 			kept: 1,

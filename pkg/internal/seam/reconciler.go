@@ -75,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			if err := r.reportPostponed(ctx, s); err != nil {
 				return reconcile.Result{}, err
 			}
-			return reconcile.Result{RequeueAfter: shorter(p.After, s.requeue.within), Priority: &p.Priority}, nil
+			return reconcile.Result{RequeueAfter: shorter(p.After, s.requeue.deadline), Priority: &p.Priority}, nil
 		}
 	}
 

@@ -26,14 +26,20 @@ type Requeue struct {
 	// within is the longest time to wait, and instead the time to wait where the
 	// inner reconciler asks for backoff. Zero means that there is none.
 	within, instead time.Duration
+
+	// deadline is the longest time to wait that counts for instead, too.
+	deadline time.Duration
 }
 
 // WithBackoff runs the reconcile again with the queue's backoff.
 func WithBackoff() Requeue { return Requeue{backoff: true} }
 
-// Within runs the reconcile again after d at the latest, also where a delay replaces a backoff. It does not replace a
+// Within runs the reconcile again after d at the latest. It does not replace a
 // backoff, whose delay is not known.
 func Within(d time.Duration) Requeue { return Requeue{within: max(d, 1)} }
+
+// Deadline is Within, also where a delay replaces a backoff.
+func Deadline(d time.Duration) Requeue { return Requeue{deadline: max(d, 1)} }
 
 // InsteadOfBackoff runs the reconcile again after d where the inner reconciler asks for
 // backoff. An earlier retry would have the same result.
@@ -57,14 +63,15 @@ func asksBackoff(result reconcile.Result) bool {
 // and no error.
 func (r Requeue) decide(result reconcile.Result) reconcile.Result {
 	backsOff := asksBackoff(result)
+	within := shorter(r.within, r.deadline)
 
 	switch {
 	case r.backoff:
 		return reconcile.Result{Requeue: true, Priority: result.Priority}
 	case backsOff && r.instead > 0:
-		return reconcile.Result{RequeueAfter: shorter(r.instead, r.within), Priority: result.Priority}
-	case !backsOff && r.within > 0 && (result.RequeueAfter <= 0 || result.RequeueAfter > r.within):
-		return reconcile.Result{RequeueAfter: r.within, Priority: result.Priority}
+		return reconcile.Result{RequeueAfter: shorter(r.instead, r.deadline), Priority: result.Priority}
+	case !backsOff && within > 0 && (result.RequeueAfter <= 0 || result.RequeueAfter > within):
+		return reconcile.Result{RequeueAfter: within, Priority: result.Priority}
 	default:
 		return result
 	}

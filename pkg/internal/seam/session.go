@@ -188,9 +188,10 @@ func (s *Session) Now() time.Time { return s.options.Now() }
 // delays of the same kind become the shorter one.
 func (s *Session) Requeue(r Requeue) {
 	s.requeue = Requeue{
-		backoff: s.requeue.backoff || r.backoff,
-		within:  shorter(s.requeue.within, r.within),
-		instead: shorter(s.requeue.instead, r.instead),
+		backoff:  s.requeue.backoff || r.backoff,
+		within:   shorter(s.requeue.within, r.within),
+		instead:  shorter(s.requeue.instead, r.instead),
+		deadline: shorter(s.requeue.deadline, r.deadline),
 	}
 }
 

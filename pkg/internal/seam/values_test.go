@@ -268,16 +268,34 @@ func TestRequeue(t *testing.T) {
 			want:   after(time.Minute),
 		},
 		"WithinAndInstead": {
-			reason: "The delay that replaces a backoff should be bounded, too: it is known.",
+			reason: "Each is for its own result.",
 			asked:  []Requeue{Within(time.Second), InsteadOfBackoff(time.Minute)},
+			result: backoff,
+			want:   after(time.Minute),
+		},
+		"DeadlineAndInstead": {
+			reason: "A deadline should bound the delay that replaces a backoff, which is known.",
+			asked:  []Requeue{Deadline(time.Second), InsteadOfBackoff(time.Minute)},
 			result: backoff,
 			want:   after(time.Second),
 		},
-		"WithinAfterInstead": {
-			reason: "It should lengthen no delay.",
-			asked:  []Requeue{Within(time.Hour), InsteadOfBackoff(time.Minute), Within(2 * time.Hour)},
+		"DeadlineAfterInstead": {
+			reason: "A deadline should lengthen no delay.",
+			asked:  []Requeue{Deadline(time.Hour), InsteadOfBackoff(time.Minute), Deadline(2 * time.Hour)},
 			result: backoff,
 			want:   after(time.Minute),
+		},
+		"DeadlineBackoff": {
+			reason: "A backoff may be shorter.",
+			asked:  []Requeue{Deadline(time.Second)},
+			result: backoff,
+			want:   backoff,
+		},
+		"DeadlineAndWithin": {
+			reason: "The shorter of two delays should count.",
+			asked:  []Requeue{Deadline(time.Second), Within(time.Minute)},
+			result: poll,
+			want:   after(time.Second),
 		},
 		"WithinOfBoth": {
 			reason: "No delay is not shorter than one.",
