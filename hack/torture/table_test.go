@@ -11,12 +11,9 @@ import (
 )
 
 // A count is the account of one row on one side: a figure for each column of the table.
-type count [8]int
+type count [7]int
 
-// reconciles is the last column: the most of a run. The others count runs.
-const reconciles = len(count{}) - 1
-
-// A tally is a column of the table that counts runs.
+// A tally is a column of the table, which counts runs.
 type tally struct {
 	title string
 	has   func(v verdictOf) bool
@@ -47,7 +44,7 @@ type verdictOf struct {
 	row    row
 	side   string
 	seed   uint64
-	result crashtest.Result
+	result *crashtest.Result
 }
 
 // name of the run, its client and its faults.
@@ -122,7 +119,6 @@ func (r *report) add(v verdictOf) {
 				c[i]++
 			}
 		}
-		c[reconciles] = max(c[reconciles], v.result.Reconciles)
 		r.counts[key] = c
 	}
 	if v.bad() != "" {
@@ -145,11 +141,11 @@ func (r *report) asExpected(all bool) bool {
 func (r *report) print(out io.Writer) {
 	fmt.Fprintf(out, "Each figure is upstream : Graft.\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "scenario\tmode\tclient\t")
+	fmt.Fprint(w, "scenario\tmode\tclient")
 	for _, t := range tallies() {
-		fmt.Fprint(w, t.title, "\t")
+		fmt.Fprint(w, "\t", t.title)
 	}
-	fmt.Fprintln(w, "reconciles")
+	fmt.Fprintln(w)
 	line := func(row, scenario, mode, client string) {
 		fmt.Fprintf(w, "%s\t%s\t%s", scenario, mode, client)
 		graft := r.counts[graftSide+row]
@@ -178,8 +174,7 @@ In those that end in throttled it answers the first creates with 429, and Graft 
 ratelimit.With.
 
 * Nothing is in progress, and a condition says that an operator has to determine
-  the outcome of the create: neither fine nor stuck. Reconciles are the most that
-  were needed after a fault.
+  the outcome of the create: neither fine nor stuck.
 † The client said of a create that it made nothing, although it did, and can't look
   it up, or the cloud hides it: it is left behind, once for each such answer.
 `

@@ -110,7 +110,7 @@ func badProviders(t *testing.T) map[string]badInput {
 			func(p *Provider[*vmCloud]) {
 				p.Start = func(*Process, *vmCloud) (reconcile.Reconciler, error) { return nil, nil }
 			},
-			"Provider.Start returned a nil reconciler and no error",
+			"Provider.Start failed: it returned a nil reconciler and no error",
 		},
 	}
 }
@@ -134,7 +134,7 @@ func badScenarios(t *testing.T) map[string]badInput {
 					return nil, nil
 				}
 			},
-			"Provider.Start panicked",
+			"Provider.Start failed: panic: ",
 		},
 		"StartPanicsInAStep": {
 			"A panic of Start is the author's in a step, too.",
@@ -248,7 +248,6 @@ func TestRun_BadInput(t *testing.T) {
 			tc.change(&p)
 			s, err := newSweep(t, p, []Option{Runs(1)})
 			if err == nil {
-				s.progress = func(string, ...any) {}
 				_, _, err = s.run()
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "crashtest: ") {

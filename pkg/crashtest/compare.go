@@ -1,11 +1,11 @@
 package crashtest
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"text/tabwriter"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 )
@@ -15,91 +15,57 @@ import (
 // made and how many had each verdict. Findings of the second provider fail the test as with [Run].
 func Compare[A, B Cloud](t *testing.T, before Provider[A], after Provider[B], o ...Option) {
 	t.Helper()
-	first, err := newSweep(t, before, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := newSweep(t, after, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	was, _, err := first.run()
+	first, err := Results(t, before, o...)
 	if err != nil {
 		t.Fatalf("the first provider: %v", err)
 	}
-	is, _, err := second.run()
+	s, err := newSweep(t, after, o)
 	if err != nil {
 		t.Fatalf("the second provider: %v", err)
 	}
-	t.Logf("Each figure is first : second.\n\n%s", table(was, is))
-	second.report(is)
+	second, _, err := s.run()
+	if err != nil {
+		t.Fatalf("the second provider: %v", err)
+	}
+	t.Logf("Each figure is first : second.\n\n%s", table(first, second))
+	s.report(second)
 }
 
-// table of the verdicts of two runs.
-func table(first, second []result) string {
-	type side struct {
-		runs     int
-		verdicts map[Verdict]int
+// table of the verdicts of two providers.
+func table(first, second []*Result) string {
+	const all = "all"
+	scenarios, seen := []string{}, []Violation{}
+	for _, r := range slices.Concat(first, second) {
+		if !slices.Contains(scenarios, r.scenario.Name) {
+			scenarios = append(scenarios, r.scenario.Name)
+		}
+		seen = append(seen, r.Violations...)
 	}
-	rows, order := map[string]*[2]side{}, []string{}
-	var total [2]side
-	seen := map[Verdict]bool{}
-
-	for i, rs := range [][]result{first, second} {
+	count := func(rs []*Result, scenario string, v Verdict) (n int) {
 		for _, r := range rs {
-			if rows[r.scenario.Name] == nil {
-				rows[r.scenario.Name] = &[2]side{}
-				order = append(order, r.scenario.Name)
-			}
-			had := map[Verdict]bool{}
-			for _, s := range []*side{&rows[r.scenario.Name][i], &total[i]} {
-				s.runs++
-				clear(had)
-				for _, v := range r.violations {
-					if s.verdicts == nil {
-						s.verdicts = map[Verdict]int{}
-					}
-					if !had[v.Verdict] {
-						s.verdicts[v.Verdict]++
-					}
-					had[v.Verdict], seen[v.Verdict] = true, true
-				}
+			if (scenario == all || scenario == r.scenario.Name) && (v == "" || oracle.Has(r.Violations, v)) {
+				n++
 			}
 		}
+		return n
 	}
-
-	cells := [][]string{{"scenario", "runs"}}
-	var verdicts []Verdict
-	for _, e := range oracle.Verdicts() {
-		if seen[e] {
-			verdicts = append(verdicts, e)
-			cells[0] = append(cells[0], string(e))
-		}
-	}
-	row := func(name string, s *[2]side) {
-		line := []string{name, fmt.Sprintf("%d : %d", s[0].runs, s[1].runs)}
-		for _, v := range verdicts {
-			line = append(line, fmt.Sprintf("%d : %d", s[0].verdicts[v], s[1].verdicts[v]))
-		}
-		cells = append(cells, line)
-	}
-	for _, name := range order {
-		row(name, rows[name])
-	}
-	row("all", &total)
-	return columns(cells)
-}
-
-// columns prints cells, each as wide as the widest of its column.
-func columns(cells [][]string) string {
+	columns := []Verdict{""} // The runs.
 	var b strings.Builder
-	for _, line := range cells {
-		var out []string
-		for i, c := range line {
-			widest := slices.MaxFunc(cells, func(a, b []string) int { return cmp.Compare(len(a[i]), len(b[i])) })
-			out = append(out, fmt.Sprintf("%-*s", len(widest[i]), c))
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "scenario\truns")
+	for _, v := range oracle.Verdicts() {
+		if oracle.Has(seen, v) {
+			columns = append(columns, v)
+			fmt.Fprint(w, "\t", v)
 		}
-		fmt.Fprintln(&b, strings.TrimRight(strings.Join(out, "  "), " "))
 	}
+	for _, scenario := range append(scenarios, all) {
+		fmt.Fprint(w, "\n", scenario)
+		for _, v := range columns {
+			fmt.Fprintf(w, "\t%d : %d", count(first, scenario, v), count(second, scenario, v))
+		}
+	}
+	fmt.Fprintln(w)
+	_ = w.Flush()
 	return b.String()
 }

@@ -13,16 +13,57 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-// readCRDs reads the CustomResourceDefinitions of a folder and those below it.
-func readCRDs(dir string) ([]*extv1.CustomResourceDefinition, error) {
-	if dir == "" {
-		return nil, nil
+// addCRDs adds the CustomResourceDefinitions of the folder whose kinds are in the scheme, and one for each other kind of
+// the provider's objects.
+func (s *subject) addCRDs() error {
+	if s.CRDs != "" {
+		all, err := readCRDs(s.CRDs)
+		switch {
+		case err != nil:
+			return errors.Wrap(err, "crashtest: cannot read Provider.CRDs")
+		case len(all) == 0:
+			return errors.Errorf(
+				"crashtest: Provider.CRDs names folder %q, which has no CustomResourceDefinition", s.CRDs,
+			)
+		}
+		for _, crd := range all {
+			names := crd.Spec.Names
+			unknown := func(v extv1.CustomResourceDefinitionVersion) bool {
+				gvk := schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: names.Kind}
+				return !s.Scheme.Recognizes(gvk)
+			}
+			if crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, unknown); len(crd.Spec.Versions) > 0 {
+				s.crds = append(s.crds, crd)
+			}
+		}
 	}
-	var out []*extv1.CustomResourceDefinition
+	for i, o := range append([]client.Object{s.Object}, s.Beside...) {
+		if is.Nil(o) {
+			return errors.Errorf("crashtest: Provider.Beside[%d] is nil", i-1)
+		}
+		gvk, err := apiutil.GVKForObject(o, s.Scheme)
+		if err != nil {
+			return errors.Wrapf(
+				err, "crashtest: the kind of %T is not in Provider.Scheme: call the AddToScheme function of its package", o,
+			)
+		}
+		if !slices.ContainsFunc(s.crds, defines(gvk)) && strings.Contains(gvk.Group, ".") &&
+			!strings.HasSuffix(gvk.Group, ".k8s.io") {
+			s.crds = append(s.crds, crdFor(gvk, o.GetNamespace() != ""))
+		}
+	}
+	return nil
+}
 
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+// readCRDs reads the CustomResourceDefinitions of a folder and those below it.
+func readCRDs(dir string) (out []*extv1.CustomResourceDefinition, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if ext := filepath.Ext(path); err != nil || d.IsDir() || ext != ".yaml" && ext != ".yml" && ext != ".json" {
 			return err
 		}
@@ -30,7 +71,6 @@ func readCRDs(dir string) ([]*extv1.CustomResourceDefinition, error) {
 		if err != nil {
 			return err
 		}
-
 		for _, doc := range bytes.Split(text, []byte("\n---")) {
 			crd := &extv1.CustomResourceDefinition{}
 			if err := yaml.Unmarshal(doc, crd); err != nil {
@@ -42,34 +82,7 @@ func readCRDs(dir string) ([]*extv1.CustomResourceDefinition, error) {
 		}
 		return nil
 	})
-
-	switch {
-	case err != nil:
-		return nil, errors.Wrap(err, "crashtest: cannot read Provider.CRDs")
-	case len(out) == 0:
-		return nil, errors.Errorf(
-			"crashtest: Provider.CRDs names folder %q, which has no CustomResourceDefinition", dir,
-		)
-	default:
-		return out, nil
-	}
-}
-
-// inScheme returns the CRDs with the versions whose types are in the scheme. A provider's
-// folder often has more.
-func inScheme(crds []*extv1.CustomResourceDefinition, s *runtime.Scheme) []*extv1.CustomResourceDefinition {
-	var out []*extv1.CustomResourceDefinition
-	for _, crd := range crds {
-		crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v extv1.CustomResourceDefinitionVersion) bool {
-			return !s.Recognizes(schema.GroupVersionKind{
-				Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind,
-			})
-		})
-		if len(crd.Spec.Versions) > 0 {
-			out = append(out, crd)
-		}
-	}
-	return out
+	return out, err
 }
 
 // defines returns a function that reports whether a CRD has a kind.
@@ -101,4 +114,21 @@ func crdFor(gvk schema.GroupVersionKind, namespaced bool) *extv1.CustomResourceD
 		Subresources: &extv1.CustomResourceSubresources{Status: &extv1.CustomResourceSubresourceStatus{}},
 	}}
 	return crd
+}
+
+// copyScheme returns a scheme with the same kinds. A provider may add kinds to the scheme of
+// its manager, so runs can't share one.
+func copyScheme(s *runtime.Scheme) *runtime.Scheme {
+	out := runtime.NewScheme()
+	for gvk := range s.AllKnownTypes() {
+		if o, err := s.New(gvk); err == nil {
+			if unversioned, _ := s.IsUnversioned(o); unversioned {
+				out.AddUnversionedTypes(gvk.GroupVersion(), o)
+				continue
+			}
+			out.AddKnownTypeWithName(gvk, o)
+		}
+	}
+	_ = out.SetVersionPriority(s.PrioritizedVersionsAllGroups()...)
+	return out
 }

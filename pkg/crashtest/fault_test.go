@@ -78,7 +78,7 @@ func TestFaults(t *testing.T) {
 	}
 	read, create := numberOf("Read"), numberOf("Create")
 	var ofRead []string
-	for _, c := range (testCase{scenario: p.Scenarios[0]}).further(calm.events, newVMCloud()) {
+	for _, c := range (testCase{scenario: p.Scenarios[0]}).further(calm.events, true) {
 		name := c.injections[0].Fault.Name
 		switch c.injections[0].Number {
 		case read:
@@ -90,11 +90,11 @@ func TestFaults(t *testing.T) {
 				r := replayed(t, p, c.name())
 				// The run without a fault comes first, and creates once.
 				diff := cmp.Diff(tc.answers, answers[1:], cmpopts.EquateEmpty())
-				if diff != "" || effects-1 != tc.effects || len(r.violations) > 0 {
+				if diff != "" || effects-1 != tc.effects || len(r.Violations) > 0 {
 					t.Errorf(
 						"\n%s\nwant %d effects, got %d; %v; answers: -want, +got:\n%s\n%s", tc.reason, tc.effects,
 						effects-1,
-						r.violations, diff, r.timeline(),
+						r.Violations, diff, r.Timeline(),
 					)
 				}
 				delete(cases, name)
@@ -126,7 +126,7 @@ func TestFaults_Away(t *testing.T) {
 	})
 	p.Scenarios = Scenarios()[:1]
 	if fs := findings(t, p, Only("create/^away-before$/^1$")); len(fs) > 0 {
-		t.Errorf("The provider is right: %v", fs[0].violations)
+		t.Errorf("The provider is right: %v", fs[0].Violations)
 	}
 	// The backoff is 1, 2, 4 … seconds.
 	if failures != 6 {

@@ -18,17 +18,17 @@ func (r *run) hint(v oracle.Violation) string {
 		failure = " The last reconcile failed: " + history.Short(f) + "."
 	}
 	said := v.Text + failure
-	gvk, _ := apiutil.GVKForObject(r.first, r.provider.scheme)
+	gvk, _ := apiutil.GVKForObject(r.first, r.provider.Scheme)
 
 	switch {
 	case v.Verdict == oracle.Leak && withoutDeletionPolicy(r.first) && !hasSchema(r.provider.crds, gvk):
 		return failure + " Upstream's reconciler orphans the external resource of an object without a deletion " +
 			"policy: set spec.deletionPolicy in Provider.Object, or Provider.CRDs, which have defaults."
-	case v.Verdict == oracle.LostName && !r.provider.named:
+	case v.Verdict == oracle.LostName && r.provider.annotated:
 		return failure + " If the provider keeps the name elsewhere than in its annotation, set Provider.Name."
 	case v.Verdict == oracle.LostUpdate:
 		return failure + " Provider.Change has to show in Cloud.Exists."
-	case v.Verdict == oracle.SharedResource && r.provider.second == nil:
+	case v.Verdict == oracle.SharedResource && r.provider.Second == nil:
 		return " If a field of the spec names the external resource, set Provider.Second, which changes it."
 	case v.Verdict != oracle.NeverReady:
 		return ""

@@ -12,11 +12,11 @@ import (
 func TestJudge(t *testing.T) {
 	for _, f := range slices.Concat(plantedFaults(), plantedOutside()) {
 		t.Run(f.name, func(t *testing.T) {
-			c, found := f.search(t, defaultPatience)
+			name, found := f.search(t, defaultPatience)
 			if !found {
 				t.Fatalf("want one of %v, got none", f.want)
 			}
-			t.Logf("%s: found in %s", f.name, c.name())
+			t.Logf("%s: found in %s", f.name, name)
 		})
 	}
 }

@@ -1285,27 +1285,27 @@ type runnable func(ctx context.Context) error
 func (r runnable) Start(ctx context.Context) error { return r(ctx) }
 
 // search runs the cases of a selection until a planted fault gets its verdict. It returns the case in which it does.
-func (f planted) search(t *testing.T, patience time.Duration, o ...Option) (testCase, bool) {
+func (f planted) search(t *testing.T, patience time.Duration, o ...Option) (string, bool) {
 	t.Helper()
 	s, err := newSweep(t, f.provider(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.patience, s.progress = patience, func(string, ...any) {}
-	s.enough = func(r result) bool {
-		return slices.ContainsFunc(r.violations, func(v oracle.Violation) bool {
-			return slices.Contains(f.want, v.Verdict) && !slices.Contains(s.provider.accept, v.Verdict)
+	s.patience = patience
+	s.enough = func(r *Result) bool {
+		return slices.ContainsFunc(r.Violations, func(v oracle.Violation) bool {
+			return slices.Contains(f.want, v.Verdict) && !slices.Contains(s.Accept, v.Verdict)
 		})
 	}
 	rs, _, err := s.run()
-	if err != nil && !errors.Is(err, errHung) {
+	if err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(rs, s.enough)
 	if i < 0 {
-		return testCase{}, false
+		return "", false
 	}
-	return rs[i].testCase, true
+	return rs[i].Name, true
 }
 
 // TestPlantedFaults proves that each planted fault gets its verdict by the fault that is recorded for it.

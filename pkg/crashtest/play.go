@@ -35,18 +35,18 @@ const (
 )
 
 // newRun returns a run in which nothing has happened. beats counts what happens: it is read outside of the bubble.
-func newRun(p *checked, c testCase, seed uint64, beats *atomic.Int64) (*run, error) {
+func newRun(p *subject, c testCase, seed uint64, beats *atomic.Int64) (*run, error) {
 	cloud, err := p.newCloud()
 	if err != nil {
 		return nil, err
 	}
 	r := &run{
 		provider: p, injections: c.injections, cloud: cloud,
-		history: &history.History{}, expect: oracle.NewExpectations(), first: p.object, second: p.secondObject(),
+		history: &history.History{}, expect: oracle.NewExpectations(), first: p.Object, second: p.second,
 		objects: map[string]oracle.Object{}, stored: map[string]client.Object{}, foreign: len(cloud.Made()),
 	}
-	beside := make([]client.Object, 0, len(p.beside))
-	for _, o := range p.beside {
+	beside := make([]client.Object, 0, len(p.Beside))
+	for _, o := range p.Beside {
 		o, _ := o.DeepCopyObject().(client.Object)
 		if o.GetUID() == "" {
 			o.SetUID(types.UID("beside-" + o.GetName()))
@@ -54,9 +54,9 @@ func newRun(p *checked, c testCase, seed uint64, beats *atomic.Int64) (*run, err
 		beside = append(beside, o)
 	}
 	r.sim, err = simulation.New(simulation.Options{
-		Scheme: copyScheme(p.scheme), CRDs: p.crds, Objects: beside, Seed: seed, Serial: p.serial,
+		Scheme: copyScheme(p.Scheme), CRDs: p.crds, Objects: beside, Seed: seed, Serial: p.Serial,
 		Start: func(sp *simulation.Process) (reconcile.Reconciler, error) {
-			return p.start(&Process{sim: sp, external: func(
+			return p.Start(&Process{sim: sp, external: func(
 				ctx context.Context, q history.Request, call func(e *history.Event) error,
 			) error {
 				return sp.Pass(ctx, q, func(s *simulation.Request) error { return r.effect(s, call) })

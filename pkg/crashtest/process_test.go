@@ -231,12 +231,12 @@ func TestProcess(t *testing.T) {
 			p.Start = tc.start
 			var got []Verdict
 			for _, r := range findings(t, p, Runs(30), Only(tc.only)) {
-				for _, v := range r.violations {
+				for _, v := range r.Violations {
 					if !slices.Contains(got, v.Verdict) {
 						got = append(got, v.Verdict)
 					}
 					if !slices.Contains(tc.want, v.Verdict) {
-						t.Errorf("\n%s\n%s: %s: %s", tc.reason, r.name(), v.Verdict, v.Text)
+						t.Errorf("\n%s\n%s: %s: %s", tc.reason, r.Name, v.Verdict, v.Text)
 					}
 				}
 			}
@@ -328,7 +328,7 @@ func TestProcess_Panic(t *testing.T) {
 			p.Scenarios = Scenarios()[:1]
 			var got []string
 			for _, r := range findings(t, p, Only(tc.only)) {
-				got = append(got, verdicts(r.violations))
+				got = append(got, verdicts(r.Violations))
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("\n%s\nRun(...): -want verdicts, +got:\n%s", tc.reason, diff)
@@ -365,7 +365,7 @@ func TestProcess_Watch(t *testing.T) {
 			})
 			p.Scenarios = Scenarios()[:1]
 			for _, r := range findings(t, p, Runs(0)) {
-				t.Errorf("\n%s\n%s: %v", tc.reason, r.name(), r.violations)
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.Name, r.Violations)
 			}
 		})
 	}
@@ -524,8 +524,8 @@ func TestConnector_Resume(t *testing.T) {
 	}
 	resumes := false
 	for _, r := range all {
-		if len(r.violations) > 0 {
-			t.Errorf("A provider that is right should have no finding: %s: %v", r.name(), r.violations)
+		if len(r.Violations) > 0 {
+			t.Errorf("A provider that is right should have no finding: %s: %v", r.Name, r.Violations)
 		}
 		resumes = resumes || slices.ContainsFunc(
 			r.events, func(e *history.Event) bool { return e.Request.String() == "Resume one" },
@@ -597,7 +597,7 @@ kind: Other
 		return nil
 	}
 	for _, r := range findings(t, p, Runs(10)) {
-		t.Errorf("%s: %+v", r.name(), r.violations)
+		t.Errorf("%s: %+v", r.Name, r.Violations)
 	}
 }
 
@@ -661,7 +661,7 @@ func TestBeside(t *testing.T) {
 				}
 			}
 			for _, r := range findings(t, p, Runs(10)) {
-				t.Errorf("\n%s\n%s: %v", tc.reason, r.name(), r.violations)
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.Name, r.Violations)
 			}
 		})
 	}
@@ -704,8 +704,8 @@ func TestSerial(t *testing.T) {
 	}}
 	for _, r := range findings(t, p, Runs(20)) {
 		t.Errorf(
-			"A lock that a process holds during a request should not end a life badly: %s: %v", r.name(),
-			r.violations,
+			"A lock that a process holds during a request should not end a life badly: %s: %v", r.Name,
+			r.Violations,
 		)
 	}
 }

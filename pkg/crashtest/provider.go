@@ -3,20 +3,22 @@ package crashtest
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
+	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/fault"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
-	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
+
+// secondSuffix is the end of the second managed resource's name.
+const secondSuffix = "-second"
 
 // A Provider is what [Run] tests: one kind of managed resource, its reconciler, and a fake
 // of the external system. C is the type of that fake. Several scenarios run at the same
@@ -85,120 +87,121 @@ type Provider[C Cloud] struct {
 	Accept []Verdict
 }
 
-// check a provider.
-func (p Provider[C]) check() (*checked, error) {
-	switch {
-	case p.Scheme == nil:
-		return nil, errors.New("crashtest: Provider.Scheme is nil: set it to a scheme with the kinds of the provider")
-	case is.Nil(p.Object):
-		return nil, errors.New("crashtest: Provider.Object is nil: set it to a managed resource as a user creates it")
-	case p.Cloud == nil:
-		return nil, errors.New(
-			"crashtest: Provider.Cloud is nil: set it to a function that returns a new fake of the external system",
-		)
-	case p.Start == nil:
-		return nil, errors.New(
-			"crashtest: Provider.Start is nil: set it to a function that returns the provider's reconciler",
-		)
-	case p.Object.GetName() == "":
-		return nil, errors.New(
-			"crashtest: Provider.Object has no name: set metadata.name, because the API server in memory generates " +
-				"none",
-		)
-	}
+// A subject is a checked provider. The type of its fake is erased.
+type subject struct {
+	Provider[Cloud]
 
+	crds []*extv1.CustomResourceDefinition
+
+	// second is the second managed resource as the user creates it.
+	second client.Object
+
+	// annotated says that the external name is an annotation.
+	annotated bool
+}
+
+// check a provider.
+func (p Provider[C]) check() (*subject, error) {
+	for _, c := range []struct {
+		wrong bool
+		text  string
+	}{
+		{p.Scheme == nil, "Provider.Scheme is nil: set it to a scheme with the kinds of the provider"},
+		{is.Nil(p.Object), "Provider.Object is nil: set it to a managed resource as a user creates it"},
+		{p.Cloud == nil, "Provider.Cloud is nil: set it to a function that returns a new fake of the external system"},
+		{p.Start == nil, "Provider.Start is nil: set it to a function that returns the provider's reconciler"},
+		{!is.Nil(p.Object) && p.Object.GetName() == "", "Provider.Object has no name: set metadata.name, because the " +
+			"API server in memory generates none"},
+	} {
+		if c.wrong {
+			return nil, errors.New("crashtest: " + c.text)
+		}
+	}
 	for _, v := range p.Accept {
 		if !slices.Contains(oracle.Verdicts(), v) {
 			return nil, errors.Errorf("crashtest: Provider.Accept has %q, which is not a verdict of this package", v)
 		}
 	}
-	crds, err := readCRDs(p.CRDs)
-	if err != nil {
+	s := &subject{Provider: p.erase(), annotated: p.Name == nil}
+	for _, code := range fault.StatusCodes() {
+		if s.Status(code) == nil {
+			return nil, errors.Errorf(
+				"crashtest: Provider.Status returned nil for status %d: return the error that the SDK makes of it", code,
+			)
+		}
+	}
+	if err := s.addCRDs(); err != nil {
 		return nil, err
 	}
-	s := &checked{
-		scheme: p.Scheme, object: p.Object, beside: p.Beside, crds: inScheme(crds, p.Scheme),
-		change: p.Change, second: p.Second, name: p.Name, status: p.Status, serial: p.Serial,
-		accept: p.Accept,
-	}
+	s.second = s.secondObject()
+	return s, nil
+}
 
-	for i, o := range append([]client.Object{p.Object}, p.Beside...) {
-		if is.Nil(o) {
-			return nil, errors.Errorf("crashtest: Provider.Beside[%d] is nil", i-1)
-		}
-		gvk, err := apiutil.GVKForObject(o, p.Scheme)
-		if err != nil {
-			return nil, errors.Wrapf(
-				err,
-				"crashtest: the kind of %T is not in Provider.Scheme: call the AddToScheme function of its package",
-				o,
-			)
-		}
-		if !slices.ContainsFunc(s.crds, defines(gvk)) && strings.Contains(gvk.Group, ".") &&
-			!strings.HasSuffix(gvk.Group, ".k8s.io") {
-			s.crds = append(s.crds, crdFor(gvk, o.GetNamespace() != ""))
-		}
+// erase the type of the fake, and set defaults.
+func (p Provider[C]) erase() Provider[Cloud] {
+	out := Provider[Cloud]{
+		Scheme: p.Scheme, Beside: p.Beside, CRDs: p.CRDs, Change: p.Change, Second: p.Second, Name: p.Name,
+		Status: p.Status, Serial: p.Serial, Scenarios: p.Scenarios, Accept: p.Accept,
 	}
-
-	s.object, _ = p.Object.DeepCopyObject().(client.Object)
-	s.object.SetResourceVersion("")
-
-	s.newCloud = func() (c Cloud, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				err = errors.Errorf("crashtest: Provider.Cloud panicked: %v", v)
-			}
-		}()
-		made := p.Cloud()
-		if is.Nil(made) {
-			return nil, errors.New("crashtest: Provider.Cloud returned nil: return a new fake of the external system")
+	out.Object, _ = p.Object.DeepCopyObject().(client.Object)
+	out.Object.SetResourceVersion("")
+	out.Cloud = func() Cloud {
+		if c := p.Cloud(); !is.Nil(c) {
+			return c
 		}
-		return made, nil
+		return nil
 	}
-	s.start = func(pr *Process, cloud Cloud) (r reconcile.Reconciler, err error) {
-		defer func() {
-			if v := recover(); v != nil {
-				err = errors.Errorf(
-					"crashtest: Provider.Start panicked: %v (Process.Manager has clients, a scheme and recorders, "+
-						"but no cache and no webhook server)\n%s",
-					v,
-					simulation.Stack(),
-				)
-			}
-		}()
+	out.Start = func(pr *Process, cloud Cloud) (reconcile.Reconciler, error) {
 		c, _ := cloud.(C)
-		r, err = p.Start(pr, c)
+		r, err := p.Start(pr, c)
 		if err == nil && is.Nil(r) {
-			err = errors.New(
-				"crashtest: Provider.Start returned a nil reconciler and no error: return the provider's reconciler",
-			)
+			err = errors.New("it returned a nil reconciler and no error: return the provider's reconciler")
 		}
-		return r, errors.Wrap(err, "crashtest: Provider.Start failed")
+		return r, err
 	}
-
 	if p.Invariant != nil {
-		s.invariant = func(o client.Object, c Cloud, api client.Reader) error {
-			own, _ := c.(C)
-			return p.Invariant(o, own, api)
+		out.Invariant = func(o client.Object, cloud Cloud, api client.Reader) error {
+			c, _ := cloud.(C)
+			return p.Invariant(o, c, api)
 		}
 	}
-
-	if s.named = p.Name != nil; !s.named {
-		s.name = func(o client.Object) string { return meta.GetExternalName(o) }
+	if out.Name == nil {
+		out.Name = func(o client.Object) string { return meta.GetExternalName(o) }
 	}
-
-	if s.status == nil {
-		s.status = func(code int) error {
+	if out.Status == nil {
+		out.Status = func(code int) error {
 			return fmt.Errorf("the external system answered with status %d (injected)", code)
 		}
 	}
-	for _, code := range fault.StatusCodes() {
-		if s.status(code) == nil {
-			return nil, errors.Errorf(
-				"crashtest: Provider.Status returned nil for status %d: return the error that the SDK makes of it",
-				code,
-			)
+	return out
+}
+
+// newCloud returns a new fake.
+func (s *subject) newCloud() (c Cloud, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errors.Errorf("crashtest: Provider.Cloud panicked: %v", v)
+		}
+	}()
+	if c = s.Cloud(); c == nil {
+		return nil, errors.New("crashtest: Provider.Cloud returned nil: return a new fake of the external system")
+	}
+	return c, nil
+}
+
+// secondObject returns the second managed resource. It has a connection secret of its own, because only one managed
+// resource can control a Secret.
+func (s *subject) secondObject() client.Object {
+	o, _ := s.Object.DeepCopyObject().(client.Object)
+	o.SetName(o.GetName() + secondSuffix)
+	content, path := contentOf(o), []string{"spec", "writeConnectionSecretToRef", "name"}
+	if name, found, err := unstructured.NestedString(content, path...); found && err == nil {
+		if err := unstructured.SetNestedField(content, name+secondSuffix, path...); err == nil {
+			_ = decode(content, o)
 		}
 	}
-	return s, nil
+	if s.Second != nil {
+		s.Second(o)
+	}
+	return o
 }

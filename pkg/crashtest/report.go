@@ -1,7 +1,6 @@
 package crashtest
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
@@ -21,110 +18,79 @@ const (
 	maxDetailed = 5
 	maxShown    = 25
 
-	// longestViolation is how many lines of a violation are shown, for instance of a stack.
-	longestViolation = 30
+	// maxNotices is how many notices are shown, maxLines how many lines of a violation, for instance of a stack.
+	maxNotices = 10
+	maxLines   = 30
 )
 
 // Run makes the runs of a provider's scenarios, with faults. Each finding fails a
-// subtest, whose name replays that run alone. With -v it logs its progress.
+// subtest, whose name replays that run alone. A pattern of -run selects runs by their names; it must not list
+// alternatives that differ in their number of slashes.
 //
 // Run ends the test at once if a run is not possible, for instance because the provider
 // is not complete. It must not be called in a bubble of testing/synctest.
 func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
 	t.Helper()
-	s, err := newSweep(t, p, o)
-	if err == nil {
-		err = s.selectAskedFor()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	began := time.Now()
-	if s.alone != nil {
-		if err := s.replay(*s.alone); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	results, all, err := s.run()
-	s.report(results)
-	if err != nil && !errors.Is(err, errHung) {
+	s, err := newSweep(t, p, append(o, onlyRun(t.Name())))
+	if err != nil {
 		t.Fatal(err)
 	}
+	results, places, err := s.run()
+	s.report(results)
 	if err != nil {
-		t.Errorf("crashtest: the test ends early, because runs hang: %v", err)
+		t.Fatal(err)
 	}
-	s.notice()
+	s.notice(results)
 	t.Logf(
 		"crashtest: made %d runs; one fault can strike in %d places; %s",
-		len(results), all, time.Since(began).Round(100*time.Millisecond),
+		len(results), places, time.Since(began).Round(100*time.Millisecond),
 	)
 }
 
-// selectAskedFor selects the runs that -run names below the test.
-func (s *sweep) selectAskedFor() error {
-	f := flag.Lookup("test.run")
-	if f == nil {
-		return nil
-	}
-	patterns := askedFor(s.t.Name(), f.Value.String())
-	if len(patterns) == 0 {
-		return nil
-	}
-	var err error
-	s.selection, err = newSelection(patterns, s.scenarios)
-	return err
-}
-
-// report fails a subtest for each finding.
-func (s *sweep) report(results []result) {
-	detailed, shown, known, accepted := 0, 0, map[string]string{}, 0
-	sums := map[string]int{}
+// report fails a subtest for each finding. A run that is alone is shown even if it is none.
+func (s *sweep) report(results []*Result) {
+	shown, accepted, known, sums := 0, 0, map[string]string{}, map[string]int{}
 	for _, r := range results {
-		if len(r.violations) == 0 {
+		if s.accepts(r) {
+			if len(r.Violations) > 0 {
+				accepted++
+			}
+			if len(results) == 1 && s.only != "" {
+				s.t.Logf("%s ends as it should, or is accepted: %s\n\n%s", r.Name, verdicts(r.Violations), r.Timeline())
+			}
 			continue
 		}
-		if s.accepted(r.ending) {
-			accepted++
-			continue
-		}
-		name, group := r.name(), verdicts(r.violations)
-		sums[r.scenario.Name+": "+group]++
-		if len(r.injections) > 0 {
-			group = r.scenario.Name + group
-		}
+		group := r.scenario.Name + ": " + verdicts(r.Violations)
+		sums[group]++
 		first, again := known[group]
 		if shown++; shown > maxShown {
 			continue
 		}
-		s.t.Run(name, func(t *testing.T) {
-			t.Helper()
-			switch {
-			case again:
-				t.Errorf("%s, as in %s", history.Short(r.violations[0].Text), first)
-			case detailed >= maxDetailed || errors.Is(r.err, errHung):
-				t.Error(s.explain(r, ""))
-			default:
-				detailed++
-				if len(r.events) == 0 {
-					r.events = s.execute(r.testCase).events
-				}
-				t.Error(s.explain(r, r.timeline()))
-			}
-		})
+		text := fmt.Sprintf("%s, as in %s", history.Short(r.Violations[0].Text), first)
 		if !again {
-			known[group] = name
+			known[group] = r.Name
+			text = s.explain(r, len(known) <= maxDetailed && !r.hung)
+		}
+		ran := false
+		s.t.Run(r.Name, func(t *testing.T) {
+			t.Helper()
+			ran = true
+			t.Error(text)
+		})
+		if !ran { // The pattern of -run does not select it, but the run without a fault is wrong already.
+			s.t.Error(text)
 		}
 	}
 	if accepted > 0 {
 		s.t.Logf("crashtest: %d runs ended with a verdict of Provider.Accept", accepted)
 	}
+	if s.stopped.Load() {
+		s.t.Log("crashtest: the test ends early, because a run hangs")
+	}
 	if shown > 1 {
 		var b strings.Builder
-		fmt.Fprintf(&b, "crashtest: %d findings", shown)
-		if shown > maxShown {
-			fmt.Fprintf(&b, ", of which %d are shown above", maxShown)
-		}
+		fmt.Fprintf(&b, "crashtest: %d findings, of which %d are shown above", shown, min(shown, maxShown))
 		for _, k := range slices.Sorted(maps.Keys(sums)) {
 			fmt.Fprintf(&b, "\n  %4d  %s", sums[k], k)
 		}
@@ -132,56 +98,31 @@ func (s *sweep) report(results []result) {
 	}
 }
 
-// notice logs a remark for the author that fails nothing.
-func (s *sweep) notice() {
-	if s.diverged > 0 {
+// notice logs remarks for the author that fail nothing.
+func (s *sweep) notice(results []*Result) {
+	diverged := slices.DeleteFunc(slices.Clone(results), func(r *Result) bool { return !r.diverged })
+	if len(diverged) > 0 {
 		s.t.Logf("crashtest: %d runs made another request than the run without a fault before the fault struck. A "+
 			"replay may differ, too. The provider ranges over a map, draws random names, or shares state between "+
-			"runs, "+
-			"for instance a variable of a package: create everything in Provider.Start.", s.diverged)
+			"runs, for instance a variable of a package: create everything in Provider.Start.", len(diverged))
 	}
-	const most = 10
 	texts := slices.Sorted(maps.Keys(s.notices))
-	for i, text := range texts {
-		if i == most {
-			s.t.Logf("crashtest: and %d other things failed without a fault", len(texts)-i)
-			break
-		}
+	for _, text := range texts[:min(len(texts), maxNotices)] {
 		s.t.Logf("crashtest: this failed without a fault: %s (in %s)", text, strings.Join(s.notices[text], ", "))
 	}
-}
-
-// replay one case.
-func (s *sweep) replay(c testCase) error {
-	rs, _, err := s.run()
-	if err != nil && !errors.Is(err, errHung) {
-		return err
+	if n := len(texts) - maxNotices; n > 0 {
+		s.t.Logf("crashtest: and %d other things failed without a fault", n)
 	}
-	if len(rs) == 0 {
-		return errors.Errorf("crashtest: scenario %s has nothing to replay", c.scenario.Name)
-	}
-	r := rs[len(rs)-1]
-	if r.events == nil {
-		r.events = s.execute(c).events
-	}
-	s.t.Run(c.name(), func(t *testing.T) {
-		if len(r.violations) > 0 && !s.accepted(r.ending) {
-			t.Error(s.explain(r, r.timeline()))
-			return
-		}
-		accepted := ""
-		if len(r.violations) > 0 {
-			accepted = ", with an accepted verdict: " + r.violations[0].Text
-		}
-		t.Logf("%s ends as it should%s\n\n%s", c.name(), accepted, r.timeline())
-	})
-	return nil
 }
 
 // explain a finding.
-func (s *sweep) explain(r result, timeline string) string {
+func (s *sweep) explain(r *Result, detailed bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n", verdicts(r.violations))
+	fmt.Fprintf(&b, "%s\n", verdicts(r.Violations))
+	timeline := ""
+	if detailed {
+		timeline = "\n" + r.Timeline()
+	}
 	struck := slices.DeleteFunc(slices.Clone(r.events), func(e *history.Event) bool { return e.Fault == "" })
 	for i, o := range r.injections {
 		n, at := o.Number, o.Want
@@ -190,42 +131,32 @@ func (s *sweep) explain(r result, timeline string) string {
 		}
 		fmt.Fprintf(&b, "  fault    %s at request %d (%s)\n", o.Fault.Name, n, at)
 	}
-	said := map[oracle.Verdict]bool{}
-	for i, v := range r.violations {
-		fmt.Fprintf(&b, "  found    %s\n", cut(v.Text))
+	said := map[Verdict]bool{}
+	for i, v := range r.Violations {
+		lines := strings.Split(strings.TrimRight(v.Text, "\n"), "\n")
+		if n := len(lines) - maxLines; n > 0 {
+			lines = append(lines[:maxLines], fmt.Sprintf("… and %d more lines", n))
+		}
+		fmt.Fprintf(&b, "  found    %s\n", strings.Join(lines, "\n"))
 		if !said[v.Verdict] && i < len(r.advice) {
 			fmt.Fprintf(&b, "  cause    %s\n  remedy   %s\n", r.advice[i].Cause, r.advice[i].Remedy)
 		}
 		said[v.Verdict] = true
 	}
 	if r.diverged {
-		fmt.Fprintln(
-			&b, "  note     The run made another request than the run without a fault. A replay may differ, too.",
-		)
+		fmt.Fprintln(&b, "  note     It made another request than the run without a fault. A replay may differ, too.")
 	}
-	pattern := strings.ReplaceAll(regexp.QuoteMeta(s.t.Name()+"/"+r.name()), "/", "$/^")
-	fmt.Fprintf(&b, "  replay   go test -run '^%s$' -v\n", strings.ReplaceAll(pattern, "'", `'\''`))
-	if timeline != "" {
-		fmt.Fprintf(&b, "\n%s", timeline)
-	}
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(s.t.Name()+"/"+r.Name), "/", "$/^")
+	fmt.Fprintf(&b, "  replay   go test -run '^%s$' -v\n%s", strings.ReplaceAll(pattern, "'", `'\''`), timeline)
 	return b.String()
 }
 
-// cut a text of many lines.
-func cut(text string) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	if n := len(lines); n > longestViolation {
-		lines = append(lines[:longestViolation], fmt.Sprintf("… and %d more lines", n-longestViolation))
-	}
-	return strings.Join(lines, "\n")
-}
-
 // verdicts of violations in one text.
-func verdicts(vs []oracle.Violation) string {
+func verdicts(vs []Violation) string {
 	var out []string
-	for _, v := range vs {
-		if !slices.Contains(out, string(v.Verdict)) {
-			out = append(out, string(v.Verdict))
+	for _, v := range oracle.Verdicts() {
+		if oracle.Has(vs, v) {
+			out = append(out, string(v))
 		}
 	}
 	return strings.Join(out, ", ")

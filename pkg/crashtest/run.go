@@ -27,7 +27,7 @@ const (
 
 // A run is one scenario with the faults that strike in it. It belongs to one bubble of testing/synctest.
 type run struct {
-	provider   *checked
+	provider   *subject
 	injections []fault.Injection
 
 	sim     *simulation.Simulation
@@ -153,7 +153,7 @@ func (r *run) nameOf(o client.Object) string {
 	if err != nil || o == nil {
 		return ""
 	}
-	return r.provider.name(o)
+	return r.provider.Name(o)
 }
 
 // edit a managed resource, unless it no longer exists.

@@ -158,7 +158,7 @@ func TestRun_OwnLives(t *testing.T) {
 			tc.scenario.Name = "own"
 			p.Scenarios = []Scenario{tc.scenario}
 			for _, r := range findings(t, p, Runs(8)) {
-				t.Errorf("%s %s: %v", tc.reason, r.name(), r.violations)
+				t.Errorf("%s %s: %v", tc.reason, r.Name, r.Violations)
 			}
 		})
 	}
@@ -425,7 +425,7 @@ func TestRun_NoHotLoop(t *testing.T) {
 			tc.scenario.Name = "own"
 			p.Scenarios = []Scenario{tc.scenario}
 			for _, r := range findings(t, p, Runs(20)) {
-				t.Errorf("%s %s: %v", tc.reason, r.name(), r.violations)
+				t.Errorf("%s %s: %v", tc.reason, r.Name, r.Violations)
 			}
 		})
 	}
@@ -463,7 +463,7 @@ func TestRun_UniqueField(t *testing.T) {
 			}
 			p.Scenarios = tc.lives
 			for _, r := range findings(t, p, Runs(0)) {
-				t.Errorf("\n%s\n%s: %v", tc.reason, r.name(), r.violations)
+				t.Errorf("\n%s\n%s: %v", tc.reason, r.Name, r.Violations)
 			}
 		})
 	}
@@ -485,7 +485,7 @@ func TestRun_StateWithoutAFault(t *testing.T) {
 	})
 	p.Scenarios = Scenarios()[:1]
 	found := findings(t, p, Only("create/500-before"))
-	if !slices.ContainsFunc(found, func(r result) bool { return oracleHas(r, LostUpdate) }) {
+	if !slices.ContainsFunc(found, func(r *Result) bool { return oracleHas(r, LostUpdate) }) {
 		t.Errorf("An external resource whose size is that of a second attempt should be found, got %v", found)
 	}
 }
@@ -530,7 +530,7 @@ func TestRun_WithoutDefaults(t *testing.T) {
 				p.Scenarios = Scenarios()[:1]
 			}
 			found := findings(t, p, Runs(0))
-			if len(found) != 1 || !strings.Contains(found[0].violations[0].Text, tc.want) {
+			if len(found) != 1 || !strings.Contains(found[0].Violations[0].Text, tc.want) {
 				t.Errorf("%s Want a finding with %q, got %v", tc.reason, tc.want, found)
 			}
 		})
@@ -555,7 +555,7 @@ func TestRun_GeneratedName(t *testing.T) {
 	})
 	p.Scenarios = Scenarios()[:1]
 	for _, r := range findings(t, p, Runs(20)) {
-		t.Errorf("%s: %v", r.name(), r.violations)
+		t.Errorf("%s: %v", r.Name, r.Violations)
 	}
 }
 
@@ -572,7 +572,7 @@ func TestRun_TerminalError(t *testing.T) {
 	})
 	p.Scenarios = Scenarios()[:1]
 	found := findings(t, p, Only("create/500-before"))
-	if !slices.ContainsFunc(found, func(r result) bool { return oracleHas(r, NeverReady) }) {
+	if !slices.ContainsFunc(found, func(r *Result) bool { return oracleHas(r, NeverReady) }) {
 		t.Errorf("A provider that takes a passing error for a terminal one should be found, got %v", found)
 	}
 }
@@ -594,7 +594,7 @@ func TestProcess_ControllerPanics(t *testing.T) {
 	})
 	p.Scenarios = Scenarios()[:1]
 	found := findings(t, p, Only("create/500-before"))
-	if !slices.ContainsFunc(found, func(r result) bool { return oracleHas(r, Panicked) }) {
+	if !slices.ContainsFunc(found, func(r *Result) bool { return oracleHas(r, Panicked) }) {
 		t.Errorf("A panic should be found, got %v", found)
 	}
 }
@@ -618,6 +618,6 @@ func TestProcess_ControllerSetup(t *testing.T) {
 	})
 	p.Scenarios = Scenarios()[:1]
 	for _, r := range findings(t, p, Runs(0)) {
-		t.Errorf("%s: %v", r.name(), r.violations)
+		t.Errorf("%s: %v", r.Name, r.Violations)
 	}
 }

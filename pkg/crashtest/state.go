@@ -20,7 +20,7 @@ import (
 )
 
 // describe a managed resource for the oracle. o is nil if it no longer exists.
-func (s *checked) describe(name string, o client.Object) oracle.Object {
+func (s *subject) describe(name string, o client.Object) oracle.Object {
 	if o == nil {
 		return oracle.Object{Name: name, Conditions: "it no longer exists"}
 	}
@@ -31,7 +31,7 @@ func (s *checked) describe(name string, o client.Object) oracle.Object {
 		Name: name, Finalizers: o.GetFinalizers(), Conditions: conditionsText(cs),
 		Undecided: meta.ExternalCreateIncomplete(o) || unknown, Async: async, Fixed: !mayUpdate(content),
 		Version: history.Version{
-			Exists: true, UID: string(o.GetUID()), External: s.name(o), Ready: ready(cs), Orphans: orphans(content),
+			Exists: true, UID: string(o.GetUID()), External: s.Name(o), Ready: ready(cs), Orphans: orphans(content),
 		},
 	}
 }

@@ -132,7 +132,7 @@ func (r *run) statusAnswer(q history.Request, code int) error {
 		if q.HTTP {
 			return httpStatus(code)
 		}
-		return r.provider.status(code)
+		return r.provider.Status(code)
 	}
 	of := schema.GroupResource{Resource: strings.ToLower(q.Kind)}
 	injected := errors.New("injected")

@@ -66,12 +66,12 @@ func CreateSameName(u *User) error {
 
 // Change the managed resource with [Provider.Change].
 func Change(u *User) error {
-	if u.run.provider.change == nil {
+	if u.run.provider.Change == nil {
 		return errors.Wrap(
 			errNotApplicable, "crashtest: a scenario changes the managed resource: set Provider.Change",
 		)
 	}
-	return u.changeFirst(u.run.provider.change, true)
+	return u.changeFirst(u.run.provider.Change, true)
 }
 
 // ChangeBack gives the managed resource the spec of [Provider.Object] again.
@@ -248,7 +248,7 @@ func (u *User) finalized(name string) {
 }
 
 func (u *User) needsAnnotation() error {
-	if !u.run.provider.named {
+	if u.run.provider.annotated {
 		return nil
 	}
 	return errors.Wrap(

@@ -64,8 +64,5 @@ const (
 	InvariantBroken = oracle.InvariantBroken
 )
 
-// A Violation is one thing that is wrong with a run.
-type Violation struct {
-	Verdict Verdict
-	Text    string
-}
+// A Violation is one thing that is wrong with a run: a verdict, and a text for the author.
+type Violation = oracle.Violation

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
 
 // Judge returns the violations in a run.
@@ -185,22 +183,4 @@ func list(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n-most)
 	}
 	return strings.Join(names, ", ")
-}
-
-// Reconciles returns the number of reconciles between the last fault, or the first request that faults can
-// strike, and the last change.
-func Reconciles(events []*history.Event) int {
-	n, last, began := 0, 0, false
-	for _, e := range events {
-		if e.Fault != "" || e.Number > 0 && !began {
-			began, n, last = true, 0, 0
-		}
-		switch {
-		case e.Kind == history.KindReconciled:
-			n++
-		case e.Kind == history.KindObject || len(e.Effects) > 0:
-			last = n
-		}
-	}
-	return last
 }

@@ -99,9 +99,13 @@ func (p *Process) Freeze(d time.Duration) {
 
 // start the process on a goroutine of its own.
 func (p *Process) start() {
-	r, err := p.sim.options.Start(p)
+	var r reconcile.Reconciler
+	_, err := guarded(func() (err error) {
+		r, err = p.sim.options.Start(p)
+		return err
+	})
 	p.run.mu.Lock()
-	p.run.reconciler, p.run.err, p.run.done = r, err, true
+	p.run.reconciler, p.run.err, p.run.done = r, errors.Wrap(err, "crashtest: Provider.Start failed"), true
 	p.run.mu.Unlock()
 	p.sim.network.wake()
 }
@@ -137,14 +141,25 @@ func (p *Process) reconcile(ctx context.Context, key client.ObjectKey) {
 	// A goroutine that ends without returning belongs to a run that is over.
 	o := outcome{err: errEnded, panicked: true}
 	defer func() {
-		if v := recover(); v != nil {
-			o = outcome{err: errors.Errorf("panic: %v\n%s", v, Stack()), panicked: true}
-		}
 		p.queue.finish(key, o)
 		p.sim.network.wake()
 	}()
-	r, err := p.run.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: key})
-	o = outcome{result: r, err: err, panicked: recovered(err)}
+	var r reconcile.Result
+	panicked, err := guarded(func() (err error) {
+		r, err = p.run.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: key})
+		return err
+	})
+	o = outcome{result: r, err: err, panicked: panicked || recovered(err)}
+}
+
+// guarded calls fn, and returns a panic as an error.
+func guarded(fn func() error) (panicked bool, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			panicked, err = true, errors.Errorf("panic: %v\n%s", v, Stack())
+		}
+	}()
+	return false, fn()
 }
 
 // recovered reports whether an error is the one that a controller makes of a panic.
