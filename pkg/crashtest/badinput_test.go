@@ -88,7 +88,7 @@ func badProviders(t *testing.T) map[string]badInput {
 		"EmptyScheme": {
 			"The kind is needed to read the object.",
 			func(p *Provider[*vmCloud]) { p.Scheme = runtime.NewScheme() },
-			"call the AddToScheme function of its package",
+			"call AddToScheme of its package",
 		},
 		"NilBeside": {
 			"The entry is named.",

@@ -50,7 +50,7 @@ func (s *subject) addCRDs() error {
 		gvk, err := apiutil.GVKForObject(o, s.Scheme)
 		if err != nil {
 			return errors.Wrapf(
-				err, "crashtest: the kind of %T is not in Provider.Scheme: call the AddToScheme function of its package", o,
+				err, "crashtest: the kind of %T is not in Provider.Scheme: call AddToScheme of its package", o,
 			)
 		}
 		if !slices.ContainsFunc(s.crds, defines(gvk)) && strings.Contains(gvk.Group, ".") &&

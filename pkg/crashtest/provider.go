@@ -126,7 +126,7 @@ func (p Provider[C]) check() (*subject, error) {
 	for _, code := range fault.StatusCodes() {
 		if s.Status(code) == nil {
 			return nil, errors.Errorf(
-				"crashtest: Provider.Status returned nil for status %d: return the error that the SDK makes of it", code,
+				"crashtest: Provider.Status returned nil for status %d: return the error of the SDK", code,
 			)
 		}
 	}

@@ -6,12 +6,12 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pkg/errors"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 )
@@ -192,27 +192,31 @@ func (s *sweep) random() *rand.Rand {
 	return rand.New(rand.NewPCG(s.seed, s.seed)) //nolint:gosec // The same seed has to select the same cases.
 }
 
-// makeRuns makes some runs at a time. None follows a run that hangs.
+// makeRuns makes some runs at a time. None follows a run that hangs, or is not possible.
 func (s *sweep) makeRuns(cases []testCase) ([]*Result, error) {
 	out := make([]*Result, len(cases))
-	var workers errgroup.Group
-	workers.SetLimit(runtime.GOMAXPROCS(0))
+	var workers sync.WaitGroup
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i, c := range cases {
-		workers.Go(func() error {
-			if s.stopped.Load() {
-				return nil
-			}
+		free <- struct{}{}
+		if s.stopped.Load() {
+			break
+		}
+		workers.Go(func() {
+			defer func() { <-free }()
 			r := s.execute(c)
-			if out[i] = r; r.hung || s.enough != nil && s.enough(r) {
+			out[i] = r
+			if r.hung || r.err != nil && len(c.injections) > 0 || s.enough != nil && s.enough(r) {
 				s.stopped.Store(true)
 			}
-			if len(c.injections) == 0 || r.err == nil {
-				return nil
-			}
-			s.stopped.Store(true)
-			return errors.Wrap(r.err, r.Name)
 		})
 	}
-	err := workers.Wait()
-	return slices.DeleteFunc(out, func(r *Result) bool { return r == nil }), err
+	workers.Wait()
+	out = slices.DeleteFunc(out, func(r *Result) bool { return r == nil })
+	for _, r := range out {
+		if r.err != nil && len(r.injections) > 0 {
+			return out, errors.Wrap(r.err, r.Name)
+		}
+	}
+	return out, nil
 }
