@@ -106,14 +106,13 @@ func newUntracked(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (r
 	return withUpstream.New(m, of, connector), connector.Wait
 }
 
-// newTracked returns a reconciler with a tracker, which is told of operations and keeps a record of each.
+// newTracked returns a reconciler with a tracker, which runs operations in the background and keeps a record of each.
 func newTracked(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func()) {
 	t := asyncstate.NewTracker(m.GetClient(),
 		asyncstate.WithLiveReader(m.GetAPIReader()),
-		asyncstate.WithOwnGoroutines(),
 		asyncstate.WithShutdownTimeout(time.Millisecond), // A provider that dies waits for nothing.
 	)
-	connector := sample.NewAsync[resource.Managed](c, sample.WithBackground(), sample.WithOperations(t))
+	connector := sample.NewLasting[resource.Managed](c)
 	return withGraft.New(m, of, connector, managed.WithAsync(t)), connector.Wait
 }
 

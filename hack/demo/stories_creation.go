@@ -67,8 +67,8 @@ func forgottenOperation() story {
 		name: "forgotten-operation",
 		about: "A provider creates a resource in the background. The cloud has made it, and the provider dies " +
 			"before the answer comes. The next process starts when the grace period is over. Later the user " +
-			"deletes the managed resource. (Here the columns differ in more than an import: with Graft the " +
-			"provider tells a tracker when an operation begins and ends, and can look for what it has created.)",
+			"deletes the managed resource. (Here the columns differ in more than an import: with Graft a tracker " +
+			"runs the provider's own Create, which waits for the cloud, and the provider can look for what it has created.)",
 		difference: "A record of the operation outlives the process, and the next one finds what was created.",
 		play: func(s *scene) []finding {
 			// newProcess starts a provider with an empty memory and lets it come to rest. The function waits for

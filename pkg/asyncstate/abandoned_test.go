@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	corev1 "k8s.io/api/core/v1"
 
@@ -77,44 +76,6 @@ func TestAbandoned_IgnoresContext(t *testing.T) {
 			expectEqual(t, tc.reason, "name", tc.want, meta.GetExternalName(e.get("b")))
 		})
 	}
-}
-
-// The client of one reconcile should begin its operation once.
-func TestDisconnect_Twice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnvironment(t, plainClient, bucket("b"))
-		p := e.startProvider()
-		advanceClock(time.Hour)
-		tr := asyncstate.NewTracker(p.GetClient(), asyncstate.WithLiveReader(p.GetAPIReader()))
-		creates := 0
-		c, err := asyncstate.Connector(upstream.ExternalConnectorFn(
-			func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-				return &upstream.ExternalClientFns{
-					ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
-						return upstream.ExternalObservation{}, nil
-					},
-					CreateFn: func(context.Context, resource.Managed) (upstream.ExternalCreation, error) {
-						creates++
-						return upstream.ExternalCreation{}, nil
-					},
-					DisconnectFn: func(context.Context) error { return nil },
-				}, nil
-			}), tr).Connect(t.Context(), e.get("b"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := e.get("b")
-		if _, err := c.Create(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			if err := c.Disconnect(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		expectEqual(t, "The create should be sent once.", "creates", 1, creates)
-	})
 }
 
 // After a shutdown no condition should say that an operation runs.

@@ -11,7 +11,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -32,12 +31,8 @@ type asyncClient[M resource.Managed] struct {
 	semaphore *semaphore
 	uid       types.UID
 
-	// startOperation starts the goroutine of the operation when the reconcile has ended. Later calls do nothing.
+	// startOperation starts the goroutine of the operation when the reconcile has ended.
 	startOperation func()
-
-	// reconciled is closed when the reconcile has ended, if the client may have begun an
-	// operation.
-	reconciled chan struct{}
 
 	// outcome of the last call.
 	outcome seam.Outcome
@@ -69,23 +64,13 @@ func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
 
 // poll reconciles the object again soon if no controller watches the tracker's source.
 func (e *asyncClient[M]) poll(ctx context.Context) {
-	if s := seam.From(ctx); s != nil && !e.tracker.queues.any() {
-		s.Requeue(seam.Within(pollInterval))
-	}
-}
-
-// requeueAfter reconciles the object again after d at the latest. Under upstream's reconciler a
-// controller has to watch the tracker's source. Otherwise the object waits for its next poll.
-func (e *asyncClient[M]) requeueAfter(ctx context.Context, mg M, d time.Duration) {
-	if s := seam.From(ctx); s != nil {
-		s.Requeue(seam.Within(d))
-	} else {
-		e.tracker.queues.enqueueAfter(client.ObjectKeyFromObject(mg), d)
+	if !e.tracker.queues.any() {
+		seam.From(ctx).Requeue(seam.Within(pollInterval))
 	}
 }
 
 // observeRunning returns the observation while an operation runs: upstream must begin nothing.
-func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *Operation) managed.ExternalObservation {
+func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *operation) managed.ExternalObservation {
 	s, _ := op.status()
 	e.outcome.State = seam.InProgress
 	e.poll(ctx)
@@ -103,9 +88,7 @@ func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
 		setRunning(mg, s)
 		return
 	}
-	if session := seam.From(ctx); session != nil {
-		session.Requeue(seam.Within(quiet))
-	}
+	seam.From(ctx).Requeue(seam.Within(quiet))
 }
 
 // reportDeleting reports message as the cause that delays the deletion of the object.
@@ -124,11 +107,7 @@ func (e *asyncClient[M]) postpone(
 	ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error,
 ) (managed.ExternalObservation, error) {
 	if err != nil {
-		s := seam.From(ctx)
-		if s == nil {
-			return o, err
-		}
-		s.Requeue(seam.Within(wait))
+		seam.From(ctx).Requeue(seam.Within(wait))
 	}
 
 	if !o.ResourceExists {
@@ -140,7 +119,7 @@ func (e *asyncClient[M]) postpone(
 
 // withDetails adds connection details that were returned by an operation.
 func (e *asyncClient[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
-	served := e.tracker.objects.serveDetails(mg, e.tracker.used.Load())
+	served := e.tracker.objects.serveDetails(mg)
 	if len(served) == 0 {
 		return o
 	}
@@ -179,9 +158,8 @@ func (e *asyncClient[M]) stop(
 		e.outcome.Reason, e.outcome.Message = reconciler.ReasonCreateResultUnknown, message
 	}
 
-	if s := seam.From(ctx); s != nil {
-		t.reconciles.In(s).stopped = err
-		s.Requeue(seam.InsteadOfBackoff(again))
-	}
+	s := seam.From(ctx)
+	t.reconciles.In(s).stopped = err
+	s.Requeue(seam.InsteadOfBackoff(again))
 	return err
 }

@@ -26,8 +26,7 @@ import (
 // conditions stay.
 //
 // Disconnect is called once for each client that was connected: when the operation that was
-// begun with it has ended, or when the reconcile has, if none was begun or the tracker was
-// created WithOwnGoroutines.
+// begun with it has ended, or when the reconcile has, if none was begun.
 //
 // Connector panics if c or t is nil. Under Graft's package managed use its WithAsync instead,
 // which does more.

@@ -11,8 +11,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
@@ -20,7 +18,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // Each client is disconnected once, after all that was begun with it: see fakeCloud.misused.
@@ -55,16 +52,14 @@ func TestDisconnectOnce(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		for _, plain := range []bool{false, true} {
-			runInBubble(t, fmt.Sprintf("%s/Plain=%t", name, plain), func(t *testing.T) {
-				e := newEnvironment(t, plainClient, bucket("b"))
-				e.manualReconciles, e.upstreamOnly = true, plain
-				e.connect, e.cloud.reject = tc.connect, func(asyncstate.Type) error { panic("oh") }
-				e.startProvider().reconcileRepeatedly(1, time.Hour)
-				expectContains(t, tc.reason, condition(e.get("b"), xpv2.TypeSynced), tc.says)
-				expectEqual(t, tc.reason, "clients", tc.clients, len(e.cloud.clients))
-			})
-		}
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, plainClient, bucket("b"))
+			e.manualReconciles = true
+			e.connect, e.cloud.reject = tc.connect, func(asyncstate.Type) error { panic("oh") }
+			e.startProvider().reconcileRepeatedly(1, time.Hour)
+			expectContains(t, tc.reason, condition(e.get("b"), xpv2.TypeSynced), tc.says)
+			expectEqual(t, tc.reason, "clients", tc.clients, len(e.cloud.clients))
+		})
 	}
 }
 
@@ -76,78 +71,73 @@ func (failing) Observe(context.Context, resource.Managed) (upstream.ExternalObse
 
 // A typed connector should find and delete the external resource of a killed process.
 func TestTypedConnector(t *testing.T) {
-	for _, plain := range []bool{false, true} {
-		runScenario(t, fmt.Sprintf("Plain=%t", plain), scenario{
-			reason:       "The external resource of a killed process should be found and deleted.",
-			upstreamOnly: plain, autoReconciled: true, want: finalState{Created: 1, Gone: true},
-			steps: func(t *testing.T, e *environment) {
-				e.typed = sample.NewLasting[*v1alpha1.Bucket](e.cloud.Cloud)
-				e.cloud.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
-					if c.Op == fake.OpCreate {
-						e.processes[0].kill()
-					}
-					return nil
-				}})
-				e.startProvider()
-				for _, want := range []string{"", "id-0001"} {
-					advanceClock(time.Minute)
-					if n := len(e.cloud.names()); n != 1 || meta.GetExternalName(e.get("b")) != want {
-						t.Fatalf("%d external resources, want one named %q: %s", n, want, describe(e.get("b")))
-					}
-					e.startProvider()
+	runScenario(t, "Typed", scenario{
+		reason:         "The external resource of a killed process should be found and deleted.",
+		autoReconciled: true, want: finalState{Created: 1, Gone: true},
+		steps: func(t *testing.T, e *environment) {
+			e.typed = sample.NewLasting[*v1alpha1.Bucket](e.cloud.Cloud)
+			e.cloud.SetHooks(fake.Hooks{After: func(_ context.Context, c fake.Call) error {
+				if c.Op == fake.OpCreate {
+					e.processes[0].kill()
 				}
-				e.delete("b")
+				return nil
+			}})
+			e.startProvider()
+			for _, want := range []string{"", "id-0001"} {
 				advanceClock(time.Minute)
-			},
-		})
-	}
+				if n := len(e.cloud.names()); n != 1 || meta.GetExternalName(e.get("b")) != want {
+					t.Fatalf("%d external resources, want one named %q: %s", n, want, describe(e.get("b")))
+				}
+				e.startProvider()
+			}
+			e.delete("b")
+			advanceClock(time.Minute)
+		},
+	})
 }
 
 // A client may share the state of its plan with a running operation.
 func TestObserve_NotWhileAnOperationRuns(t *testing.T) {
 	for _, typ := range []asyncstate.Type{asyncstate.Create, asyncstate.Update, asyncstate.Delete} {
-		for _, plain := range []bool{false, true} {
-			runInBubble(t, fmt.Sprintf("%s/Plain=%t", typ, plain), func(t *testing.T) {
-				e := newEnvironment(t, plainClient, bucket("b"))
-				e.upstreamOnly = plain
-				p := e.startProvider()
-				if typ != asyncstate.Create {
-					advanceClock(11 * time.Minute)
-				}
-				e.requestOperation(typ)
-				advanceClock(time.Minute)
-				if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
-					t.Fatal(describe(e.get("b")))
-				}
-				_, running := p.tracker.Lookup("uid-2")
-				expectEqual(t, "Of another object.", "running", false, running)
-				count := func() (observed, connected int) {
-					e.cloud.set(func(c *fakeCloud) { connected = len(c.clients) })
-					return e.cloud.Counts()[fake.OpGet], connected
-				}
-				observed, connected := count()
-				reconciles := p.reconciles.Load()
-				for i := range 5 {
-					e.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
-					advanceClock(time.Second)
-				}
-				if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
-					t.Errorf(
-						"%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles,
-						c-connected, o-observed,
-					)
-				}
+		runInBubble(t, string(typ), func(t *testing.T) {
+			e := newEnvironment(t, plainClient, bucket("b"))
+			p := e.startProvider()
+			if typ != asyncstate.Create {
+				advanceClock(11 * time.Minute)
+			}
+			e.requestOperation(typ)
+			advanceClock(time.Minute)
+			if s, running := p.tracker.Lookup("uid-1"); !running || s.Type != typ {
+				t.Fatal(describe(e.get("b")))
+			}
+			_, running := p.tracker.Lookup("uid-2")
+			expectEqual(t, "Of another object.", "running", false, running)
+			count := func() (observed, connected int) {
+				e.cloud.set(func(c *fakeCloud) { connected = len(c.clients) })
+				return e.cloud.Counts()[fake.OpGet], connected
+			}
+			observed, connected := count()
+			reconciles := p.reconciles.Load()
+			for i := range 5 {
+				e.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": fmt.Sprint(i)}) })
+				advanceClock(time.Second)
+			}
+			if o, c := count(); o != observed || c != connected || p.reconciles.Load() < reconciles+5 {
+				t.Errorf(
+					"%d reconciles connected %d times and observed %d times", p.reconciles.Load()-reconciles,
+					c-connected, o-observed,
+				)
+			}
 
-				// Nothing is written while nothing changes. Upstream asks for a reconcile
-				// with backoff, once a minute.
-				e.api.Forget()
-				reconciles = p.reconciles.Load()
-				advanceClock(5 * time.Minute)
-				if n := p.reconciles.Load() - reconciles; !plain && e.api.Writes() > 0 || n > 6 {
-					t.Errorf("%d reconciles and %d writes while nothing changes", n, e.api.Writes())
-				}
-			})
-		}
+			// Nothing is written while nothing changes. Upstream asks for a reconcile
+			// with backoff, once a minute.
+			e.api.Forget()
+			reconciles = p.reconciles.Load()
+			advanceClock(5 * time.Minute)
+			if n := p.reconciles.Load() - reconciles; e.api.Writes() > 0 || n > 6 {
+				t.Errorf("%d reconciles and %d writes while nothing changes", n, e.api.Writes())
+			}
+		})
 	}
 }
 
@@ -160,6 +150,10 @@ type (
 	resumerOfPointer struct{ noop }
 	ofPointer        struct{ noop }
 )
+
+func (noop) Observe(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+	return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+}
 
 func (noop) Disconnect(context.Context) error { return nil }
 
@@ -219,17 +213,14 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			tr := asyncstate.NewTracker(testkit.NewAPI().Client())
-			_, err := asyncstate.Connector(
-				upstream.ExternalConnectorFn(func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-					return tc.client, nil
-				}),
-				tr,
-			).Connect(t.Context(), bucket("b"))
-			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("\n%s\nConnect(...): %v, want %q", tc.reason, err, tc.want)
-			}
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, plainClient, bucket("b"))
+			e.manualReconciles = true
+			e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return tc.client, nil }
+			e.startProvider().reconcileRepeatedly(1, 0)
+			got := condition(e.get("b"), xpv2.TypeSynced)
+			expectEqual(t, tc.reason, "refused", tc.want != "", strings.Contains(got, "cannot use asyncstate_test."))
+			expectContains(t, tc.reason, got, tc.want)
 		})
 	}
 }
@@ -237,9 +228,6 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 // A configuration that cannot work should be refused when the provider starts, with an error
 // that says what to do.
 func TestNewTracker_Refuses(t *testing.T) {
-	connects := upstream.ExternalConnectorFn(
-		func(context.Context, resource.Managed) (upstream.ExternalClient, error) { return nil, errQuota },
-	)
 	tracker := func(o ...asyncstate.TrackerOption) func() {
 		return func() { asyncstate.NewTracker(testkit.NewAPI().Client(), o...) }
 	}
@@ -325,24 +313,13 @@ func TestNewTracker_Refuses(t *testing.T) {
 			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }),
 			want:   "greater than 0",
 		},
-		"NoConnector": {
-			reason: "Connector should need a connector.",
-			build:  func() { asyncstate.Connector(nil, asyncstate.NewTracker(testkit.NewAPI().Client())) },
-			want:   "pass the connector",
-		},
-		"NoTracker": {
-			reason: "Operations could not be tracked.",
-			build:  func() { asyncstate.Connector(connects, nil) },
-			want:   "pass the tracker",
-		},
 		"UsedTwice": {
 			reason: "A tracker belongs to one controller.",
 			build: func() {
-				c, _ := asyncstate.Connector(connects, asyncstate.NewTracker(testkit.NewAPI().Client())).(interface {
-					Seam(grace time.Duration, unrecorded bool) seam.Patch
-				})
-				c.Seam(0, false)
-				c.Seam(0, false)
+				p := &process{Manager: testkit.NewAPI().Process(testkit.Hooks{}), environment: &environment{events: &testkit.Said{}}}
+				p.tracker = asyncstate.NewTracker(p.GetClient())
+				p.newReconciler()
+				p.newReconciler()
 			},
 			want: "for each controller",
 		},
@@ -409,79 +386,4 @@ type hintingClient struct {
 
 func (c hintingClient) SearchHint(_ resource.Managed, a asyncstate.Attempt) string {
 	return c.hint(a.Token)
-}
-
-// A tracker of a reconciler that leaves creates without a record to it should determine their
-// outcome.
-func TestUnrecordedCreate(t *testing.T) {
-	cases := map[string]struct {
-		reason     string
-		kind       clientKind
-		unrecorded bool
-		exists     bool
-		want       xpv2.ConditionReason
-		conflict   bool
-	}{
-		"NoFinder": {
-			reason:     "The reconcile should stop if the provider cannot look up the create.",
-			kind:       plainClient,
-			unrecorded: true,
-			want:       asyncstate.ReasonOutcomeUnknown,
-		},
-		"Finder": {
-			reason:     "The external resource should be adopted.",
-			kind:       finder,
-			unrecorded: true,
-			exists:     true,
-			conflict:   true,
-		},
-		"Absent": {
-			reason:     "The create may be in progress.",
-			kind:       finder,
-			unrecorded: true,
-			want:       asyncstate.ReasonInterrupted,
-		},
-		"NotAsked": {reason: "Another resolver should determine it.", kind: finder},
-	}
-	for name, tc := range cases {
-		runInBubble(t, name, func(t *testing.T) {
-			e := newEnvironment(
-				t, tc.kind, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalCreatePending(b, time.Now()) }),
-			)
-			e.manualReconciles = true
-			if tc.exists {
-				e.cloud.add("id-1", "")
-			}
-			p := e.startProvider()
-			c := asyncstate.Connector(
-				upstream.ExternalConnectorFn(
-					func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) {
-						return p.client(mg), nil
-					},
-				),
-				asyncstate.NewTracker(p.GetClient()),
-			)
-			seams, _ := c.(interface {
-				Seam(grace time.Duration, unrecorded bool) seam.Patch
-			})
-			seams.Seam(30*time.Second, tc.unrecorded)
-			b := e.get("b")
-			ec, err := c.Connect(t.Context(), b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = ec.Observe(t.Context(), b)
-			expectEqual(t, tc.reason, "reason, conflict, error", []any{
-				tc.want, tc.conflict, tc.unrecorded,
-			}, []any{reason(b, asyncstate.TypeOperation), kerrors.IsConflict(err), err != nil})
-			expectEqual(
-				t, tc.reason, "unknown outcome", tc.want == asyncstate.ReasonOutcomeUnknown,
-				errors.Is(err, asyncstate.ErrOutcomeUnknown),
-			)
-			if tc.exists && meta.GetExternalName(e.get("b")) != "id-1" {
-				t.Errorf("\n%s\n%s", tc.reason, describe(e.get("b")))
-			}
-			_ = ec.Disconnect(t.Context())
-		})
-	}
 }

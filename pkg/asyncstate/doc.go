@@ -37,13 +37,7 @@
 //	r := managed.NewReconciler(mgr, kind, managed.WithExternalConnector(c), managed.WithAsync(tracker))
 //	err := ctrl.NewControllerManagedBy(mgr).For(&v1.Bucket{}).WatchesRawSource(tracker.Source()).Complete(r)
 //
-// The connector needs no change if its clients do everything while they are called.
-// Providers whose clients have goroutines of their own use WithOwnGoroutines and
-// Tracker.Begin.
-//
-// Without Graft's package managed, wrap the connector in Connector. Then there are two
-// limits. Upstream stops at a create that was announced and interrupted before it
-// began; and a backoff after a failure is an error of Observe.
+// The connector needs no change: its clients do everything while they are called.
 //
 // # Costs
 //

@@ -224,35 +224,26 @@ func TestObjectIsReplaced_KeepsConnectionDetails(t *testing.T) {
 
 // Connection details wait for a reconcile that publishes them, and are nowhere else.
 func TestConnectionDetails(t *testing.T) {
-	for _, plain := range []bool{false, true} {
-		runInBubble(t, fmt.Sprintf("Plain=%t", plain), func(t *testing.T) {
-			publishes := func(b *v1alpha1.Bucket) {
-				b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "of-" + b.GetName()})
+	synctest.Test(t, func(t *testing.T) {
+		publishes := func(b *v1alpha1.Bucket) {
+			b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "of-" + b.GetName()})
+		}
+		e := newEnvironment(t, plainClient, bucket("a", publishes), bucket("b", publishes))
+		e.cloud.connectionDetails = managed.ConnectionDetails{"same": []byte("for all")}
+		p := e.startProvider()
+		advanceClock(15 * time.Minute)
+		for _, name := range []string{"a", "b"} {
+			s, want := &corev1.Secret{}, secretOf(meta.GetExternalName(e.get(name)))
+			if err := e.api.Server().Get(t.Context(), key("of-"+name), s); err != nil ||
+				string(s.Data["endpoint"]) != want {
+				t.Errorf("%q is published of %s, want %q: %v", s.Data["endpoint"], name, want, err)
 			}
-			e := newEnvironment(t, plainClient, bucket("a", publishes), bucket("b", publishes))
-			e.upstreamOnly, e.cloud.connectionDetails = plain, managed.ConnectionDetails{"same": []byte("for all")}
-			p := e.startProvider()
-			advanceClock(15 * time.Minute)
-			for _, name := range []string{"a", "b"} {
-				s, want := &corev1.Secret{}, secretOf(meta.GetExternalName(e.get(name)))
-				if err := e.api.Server().Get(t.Context(), key("of-"+name), s); err != nil ||
-					string(s.Data["endpoint"]) != want {
-					t.Errorf("%q is published of %s, want %q: %v", s.Data["endpoint"], name, want, err)
-				}
-			}
-			expectEqual(
-				t, "", "the secret is out", false, strings.Contains(e.events.All()+fmt.Sprint(e.get("b")), "SECRET"),
-			)
-			expectEqual(t, "", "remembers something", false, !plain && asyncstate.ObjectsInMemory(p.tracker) > 0)
-			for range 2 {
-				advanceClock(2 * time.Hour)
-				e.enqueue(e.get("a"))
-				e.enqueue(e.get("b"))
-			}
-			advanceClock(0)
-			expectEqual(t, "", "objects in memory", 0, asyncstate.ObjectsInMemory(p.tracker))
-		})
-	}
+		}
+		expectEqual(
+			t, "", "the secret is out", false, strings.Contains(e.events.All()+fmt.Sprint(e.get("b")), "SECRET"),
+		)
+		expectEqual(t, "", "objects in memory", 0, asyncstate.ObjectsInMemory(p.tracker))
+	})
 }
 
 // Connection details should be published although the API server refuses the secret for long.
@@ -290,48 +281,6 @@ func TestConnectionDetails_PublishedLate(t *testing.T) {
 			t.Errorf("The secret should have connection details: got %q, %v: %s", s.Data, err, describe(e.get("b")))
 		}
 		expectEqual(t, "", "objects in memory", 0, asyncstate.ObjectsInMemory(p.tracker))
-	})
-}
-
-// Connection details of a repeated create should be published, too, if the client has goroutines of its own.
-func TestConnectionDetails_OfRepetition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnvironment(
-			t, plainClient,
-			bucket(
-				"b",
-				func(b *v1alpha1.Bucket) {
-					b.SetWriteConnectionSecretToReference(&xpv2.LocalSecretReference{Name: "s"})
-				},
-			),
-		)
-		e.options = []asyncstate.TrackerOption{asyncstate.WithDeterministicNames(), asyncstate.WithOwnGoroutines()}
-		e.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-			c := newClient(false, nil)
-			c.CreateFn = func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
-				// The create of the first process is interrupted.
-				if p == e.processes[0] {
-					_, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
-					return upstream.ExternalCreation{}, err
-				}
-				meta.SetExternalName(mg, "good")
-				return upstream.ExternalCreation{
-					ConnectionDetails: upstream.ConnectionDetails{"endpoint": []byte("e")},
-				}, nil
-			}
-			return c, nil
-		}
-		e.startAndKill(time.Minute)
-		p := e.startProvider()
-		advanceClock(10 * time.Minute)
-		s := &corev1.Secret{}
-		if err := e.api.Server().Get(t.Context(), key("s"), s); err != nil || string(s.Data["endpoint"]) != "e" ||
-			asyncstate.ObjectsInMemory(p.tracker) != 0 {
-			t.Errorf(
-				"published %q, %v; %d objects are in memory: %s", s.Data["endpoint"], err,
-				asyncstate.ObjectsInMemory(p.tracker), describe(e.get("b")),
-			)
-		}
 	})
 }
 
@@ -422,8 +371,6 @@ func TestEnds(t *testing.T) {
 		e.delete("b")
 		return e.startProvider()
 	}
-	unknownUnderUpstream := unknownAfterCreates(0)
-	unknownUnderUpstream.Incomplete = false
 	good := finalState{
 		Name:      "good",
 		Operation: asyncstate.ReasonFinished,
@@ -487,14 +434,6 @@ func TestEnds(t *testing.T) {
 			options:        hour,
 			steps:          returns(heeds),
 			want:           unknownAfterCreates(0),
-		},
-		"HeedsItsContextUnderUpstream": {
-			reason:         "The outcome should be unknown under upstream's reconciler, too.",
-			autoReconciled: true,
-			upstreamOnly:   true,
-			options:        hour,
-			steps:          returns(heeds),
-			want:           unknownUnderUpstream,
 		},
 		"Named": {
 			reason:         "It is observed by the name that it was given.",
@@ -834,8 +773,7 @@ func TestEnds(t *testing.T) {
 			},
 		},
 		"ObjectIsGone": {
-			reason:       "Nothing about an object that no longer exists should stay in memory.",
-			upstreamOnly: true,
+			reason: "Nothing about an object that no longer exists should stay in memory.",
 			steps: func(t *testing.T, e *environment) {
 				p := e.startProvider()
 				mustReconcile(t, p, "b")
@@ -883,43 +821,6 @@ func TestEnds(t *testing.T) {
 				Creates: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
 				Synced: xpv2.ReasonReconcileError, Recorded: true,
 			},
-		},
-		"AnnouncedAgain": {
-			reason:       "If the answer to the write of its record is lost, upstream announces the create again. The record says so: one of an earlier announcement would count as settled.",
-			upstreamOnly: true,
-			steps: func(t *testing.T, e *environment) {
-				calls, lost := 0, false
-				e.useClient(false, func(context.Context, resource.Managed) error {
-					calls++
-					return asyncstate.ErrOutcomeUnknown
-				})
-				p := e.startProvider()
-				p.loseAnswers(func(verb string, _ client.Object) bool {
-					had := lost
-					lost = lost || verb == testkit.Patch
-					return lost && !had
-				})
-				p.reconcileRepeatedly(5, time.Minute)
-				expectEqual(t, "", "creates", 1, calls)
-			},
-			want: finalState{
-				Operation: asyncstate.ReasonOutcomeUnknown,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcileError,
-				Recorded:  true,
-			},
-		},
-		"NamedThoughUnknown": {
-			reason:  "What Create has named is observed under that name, also if Create did it all while it was called.",
-			options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
-			steps: func(_ *testing.T, e *environment) {
-				e.useClient(false, func(_ context.Context, mg resource.Managed) error {
-					meta.SetExternalName(mg, "good")
-					return asyncstate.ErrOutcomeUnknown
-				})
-				e.startProvider().reconcileRepeatedly(3, time.Second)
-			},
-			want: finalState{Name: "good", Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess},
 		},
 		"ReadsAgain": {
 			reason: "A client that reads the object again, from a cache that lags, does not take back that this create was announced. It is repeated with its token.",
@@ -1099,65 +1000,63 @@ func TestEnds(t *testing.T) {
 			want: finalState{Creates: 1, Deletes: 2, Created: 1, Gone: true},
 		},
 	}
-	for _, plain := range []bool{false, true} {
-		l := scenario{
-			reason:         "A spec that changes while an update runs should be applied after it, and only the last one.",
-			autoReconciled: true, upstreamOnly: plain,
-			steps: func(t *testing.T, e *environment) {
-				e.startProvider()
-				advanceClock(15 * time.Minute)
-				for i := range 4 {
-					e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
-					advanceClock(time.Minute)
-				}
-				advanceClock(25 * time.Minute)
-				expectEqual(t, "", "region after updates, at once", []any{"region-3", 1}, []any{
-					e.cloud.region("id-0001"), e.cloud.mostRunning,
-				})
-			},
-			want: readyAfterCreates(1, "id-0001"),
-		}
-		l.want.Updates = 2
-		cases[fmt.Sprintf("LatestSpec/Plain=%t", plain)] = l
-		cases[fmt.Sprintf("SpecChange/Plain=%t", plain)] = scenario{
-			reason: "A changed spec ends the backoff.", autoReconciled: true, upstreamOnly: plain, options: backoff,
-			steps: func(t *testing.T, e *environment) {
-				e.cloud.rejectRequests(errQuota)
-				e.startProvider()
-				advanceClock(10 * time.Minute)
-				e.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
-				advanceClock(time.Second)
-				expectEqual(t, "", "creates when a label changed", 1, e.cloud.count(asyncstate.Create))
-				e.requestOperation(asyncstate.Update)
-				advanceClock(time.Second)
-				expectContains(
-					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation),
-					"create, attempt 2, failed",
-				)
-				expectContains(t, "record", record(e.get("b")), `"error":"error"`)
-			},
-			want: finalState{
-				Creates:   2,
-				Operation: asyncstate.ReasonFailed,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcileError,
-				Recorded:  true,
-			},
-		}
-		l = scenario{
-			reason:       "An operation does not begin without its record.",
-			upstreamOnly: plain, want: readyAfterCreates(1, "id-0001"),
-			steps: func(t *testing.T, e *environment) {
-				p := e.startProvider()
-				p.reconcileRepeatedly(3, 6*time.Minute)
-				e.requestOperation(asyncstate.Update)
-				p.setFaults(patchesUnavailable, nil)
-				p.reconcileRepeatedly(2, time.Hour)
-			},
-		}
-		l.want.Synced = xpv2.ReasonReconcileError
-		cases[fmt.Sprintf("RecordNotStored/Plain=%t", plain)] = l
+	l := scenario{
+		reason:         "A spec that changes while an update runs should be applied after it, and only the last one.",
+		autoReconciled: true,
+		steps: func(t *testing.T, e *environment) {
+			e.startProvider()
+			advanceClock(15 * time.Minute)
+			for i := range 4 {
+				e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
+				advanceClock(time.Minute)
+			}
+			advanceClock(25 * time.Minute)
+			expectEqual(t, "", "region after updates, at once", []any{"region-3", 1}, []any{
+				e.cloud.region("id-0001"), e.cloud.mostRunning,
+			})
+		},
+		want: readyAfterCreates(1, "id-0001"),
 	}
+	l.want.Updates = 2
+	cases["LatestSpec"] = l
+	cases["SpecChange"] = scenario{
+		reason: "A changed spec ends the backoff.", autoReconciled: true, options: backoff,
+		steps: func(t *testing.T, e *environment) {
+			e.cloud.rejectRequests(errQuota)
+			e.startProvider()
+			advanceClock(10 * time.Minute)
+			e.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
+			advanceClock(time.Second)
+			expectEqual(t, "", "creates when a label changed", 1, e.cloud.count(asyncstate.Create))
+			e.requestOperation(asyncstate.Update)
+			advanceClock(time.Second)
+			expectContains(
+				t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation),
+				"create, attempt 2, failed",
+			)
+			expectContains(t, "record", record(e.get("b")), `"error":"error"`)
+		},
+		want: finalState{
+			Creates:   2,
+			Operation: asyncstate.ReasonFailed,
+			Ready:     xpv2.ReasonCreating,
+			Synced:    xpv2.ReasonReconcileError,
+			Recorded:  true,
+		},
+	}
+	l = scenario{
+		reason: "An operation does not begin without its record.",
+		want:   readyAfterCreates(1, "id-0001"),
+		steps: func(t *testing.T, e *environment) {
+			p := e.startProvider()
+			p.reconcileRepeatedly(3, 6*time.Minute)
+			e.requestOperation(asyncstate.Update)
+			p.setFaults(patchesUnavailable, nil)
+			p.reconcileRepeatedly(2, time.Hour)
+		},
+	}
+	l.want.Synced = xpv2.ReasonReconcileError
+	cases["RecordNotStored"] = l
 
 	// An API server that is away for half an hour loses nothing, and neither does one whose
 	// answers are lost, that refuses all, or that does not serve the version.
@@ -1246,37 +1145,6 @@ func TestCacheCatchesUp(t *testing.T) {
 	})
 }
 
-// Connect returns no client while an operation runs, which may end between Observe and Delete.
-func TestDelete_EndsDuringReconcile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnvironment(t, plainClient, bucket("b"))
-		e.manualReconciles, e.upstreamOnly = true, true
-		p := e.startProvider()
-		p.reconcileRepeatedly(2, 11*time.Minute)
-		e.delete("b")
-		mustReconcile(t, p, "b")
-		c := asyncstate.Connector(upstream.ExternalConnectorFn(
-			func(context.Context, resource.Managed) (upstream.ExternalClient, error) {
-				return nil, errors.New("connected")
-			},
-		), p.tracker)
-		b := e.get("b")
-		ec, err := c.Connect(t.Context(), b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ec.Observe(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-		advanceClock(10 * time.Minute)
-		_, err = ec.Delete(t.Context(), b)
-		expectEqual(
-			t, "A reconcile without a client should run again when the operation has ended.", "conflict", true,
-			kerrors.IsConflict(err),
-		)
-	})
-}
-
 func TestDeleteWhileOperationRuns(t *testing.T) {
 	cancellable := []asyncstate.TrackerOption{asyncstate.WithCancellableCreates()}
 	deleted := func(creates, updates int) finalState {
@@ -1300,19 +1168,12 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		reason  string
 		kind    clientKind
 		options []asyncstate.TrackerOption
-		plain   bool
 		prime   func(e *environment)
 		within  time.Duration
 		want    finalState
 	}{
 		"Waits": {
 			reason: "A create that cannot be cancelled should be waited for, and its external resource deleted.",
-			within: 25 * time.Minute,
-			want:   deleted(1, 0),
-		},
-		"WaitsUnderUpstream": {
-			reason: "The create should be waited for under upstream's reconciler, too.",
-			plain:  true,
 			within: 25 * time.Minute,
 			want:   deleted(1, 0),
 		},
@@ -1351,7 +1212,6 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			reason:         tc.reason,
 			kind:           tc.kind,
 			options:        tc.options,
-			upstreamOnly:   tc.plain,
 			autoReconciled: true,
 			want:           tc.want,
 			steps: func(t *testing.T, e *environment) {
@@ -1363,7 +1223,7 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 				}
 				e.delete("b")
 				advanceClock(time.Second)
-				if got := reason(e.get("b"), reconciler.TypeDeleting); !tc.plain && tc.want.Deletes > 0 &&
+				if got := reason(e.get("b"), reconciler.TypeDeleting); tc.want.Deletes > 0 &&
 					got != reconciler.ReasonWaitingForAsyncOperation {
 					t.Errorf("\n%s\nDeleting says %q: %s", tc.reason, got, describe(e.get("b")))
 				}
@@ -1452,38 +1312,15 @@ func TestDeleteWhileOperationRuns_CancelledInOtherWords(t *testing.T) {
 
 // The methods of a nil pointer may panic, so that nothing can read such an error.
 func TestNilPointerError(t *testing.T) {
-	for name, own := range map[string]bool{"Background": false, "OwnGoroutines": true, "End": true} {
-		runInBubble(t, name, func(t *testing.T) {
-			e := newEnvironment(t, plainClient, bucket("b"))
-			e.manualReconciles = true
-			if own {
-				e.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
-			}
-			creates := 0
-			e.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-				return newClient(false, func(ctx context.Context, mg resource.Managed) error {
-					creates++
-					if name != "End" {
-						return (*url.Error)(nil)
-					}
-					op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
-					if err == nil {
-						go op.End((*url.Error)(nil))
-					}
-					return err
-				}), nil
-			}
-			p := e.startProvider()
-			for range 5 {
-				func() {
-					defer func() { _ = recover() }()
-					_, _ = p.reconcile("b")
-				}()
-				advanceClock(time.Minute)
-			}
-			const reason = "The outcome of a create that returned such an error should be unknown, and the process should live on."
-			expectEqual(t, reason+"\n"+describe(e.get("b")), "creates", 1, creates)
-			expectEqual(t, reason, "incomplete", true, meta.ExternalCreateIncomplete(e.get("b")))
+	synctest.Test(t, func(t *testing.T) {
+		creates := 0
+		e := newEnvironmentWithClient(t, false, func(context.Context, resource.Managed) error {
+			creates++
+			return (*url.Error)(nil)
 		})
-	}
+		e.startProvider().reconcileRepeatedly(5, time.Minute)
+		const reason = "The outcome of a create that returned such an error should be unknown, and the process should live on."
+		expectEqual(t, reason+"\n"+describe(e.get("b")), "creates", 1, creates)
+		expectEqual(t, reason, "incomplete", true, meta.ExternalCreateIncomplete(e.get("b")))
+	})
 }

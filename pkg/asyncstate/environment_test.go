@@ -55,7 +55,6 @@ type environment struct {
 	cloud *fakeCloud
 	kind  clientKind
 
-	upstreamOnly     bool // upstream's reconciler, with Connector
 	manualReconciles bool // Nothing is reconciled by itself.
 
 	options           []asyncstate.TrackerOption
@@ -167,16 +166,6 @@ func (p *process) newReconciler() reconcile.Reconciler {
 	connector := upstream.ExternalConnectorFn(
 		func(_ context.Context, mg resource.Managed) (upstream.ExternalClient, error) { return e.connect(p, mg) },
 	)
-	if e.upstreamOnly {
-		connect := upstream.WithExternalConnector(asyncstate.Connector(connector, p.tracker))
-		if e.typed != nil {
-			connect = upstream.WithTypedExternalConnector(asyncstate.TypedConnector(e.typed, p.tracker))
-		}
-		return upstream.NewReconciler(
-			p, of, upstream.WithManagementPolicies(), upstream.WithInitializers(), upstream.WithRecorder(e.events),
-			connect,
-		)
-	}
 	connect := managed.WithExternalConnector(connector)
 	if e.typed != nil {
 		connect = managed.WithTypedExternalConnector(e.typed)
@@ -287,10 +276,10 @@ type scenario struct {
 	kind    clientKind // plainClient by default
 	options []asyncstate.TrackerOption
 
-	upstreamOnly, autoReconciled bool // autoReconciled means that a work queue reconciles b.
-	limited                      bool // with ratelimit.With
-	steps                        func(t *testing.T, e *environment)
-	want                         finalState
+	autoReconciled bool // A work queue reconciles b.
+	limited        bool // with ratelimit.With
+	steps          func(t *testing.T, e *environment)
+	want           finalState
 }
 
 func runScenarios(t *testing.T, scenarios map[string]scenario) {
@@ -304,7 +293,7 @@ func runScenario(t *testing.T, name string, s scenario) {
 	t.Helper()
 	runInBubble(t, name, func(t *testing.T) {
 		e := newEnvironment(t, cmp.Or(s.kind, plainClient), bucket("b"))
-		e.manualReconciles, e.upstreamOnly, e.options = !s.autoReconciled, s.upstreamOnly, s.options
+		e.manualReconciles, e.options = !s.autoReconciled, s.options
 		if s.limited {
 			e.reconcilerOptions = append(e.reconcilerOptions, ratelimit.With(ratelimit.New(1000, 1000)))
 		}

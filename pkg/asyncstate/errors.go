@@ -18,17 +18,10 @@ var (
 
 	// ErrNotInOperation is returned by functions that need the context of an
 	// operation.
-	ErrNotInOperation = errors.New("not called in an operation: pass the context that Create, Update, Delete or Resume was given, or that of Begin's Operation")
+	ErrNotInOperation = errors.New("not called in an operation: pass the context that Create, Update, Delete or Resume was given")
 
-	// ErrRunning is returned by Begin while another operation of the object
-	// runs.
-	ErrRunning = errors.New("another operation of the object is running")
-
-	// ErrEnded is returned by an Operation that has ended.
+	// ErrEnded is returned by the functions of an operation that has ended.
 	ErrEnded = errors.New("the operation has ended")
-
-	// ErrStopped is returned by Begin when the tracker was stopped.
-	ErrStopped = errors.New("the tracker was stopped and starts no more operations")
 
 	// ErrDeadline is the cause of the end of an operation's context when its
 	// deadline has passed (see context.Cause).
@@ -38,6 +31,12 @@ var (
 	// cancelled, because the object is being deleted.
 	ErrCancelled = errors.New("the operation was cancelled")
 )
+
+// errRunning means that another operation of the object is running.
+var errRunning = errors.New("another operation of the object is running")
+
+// errStopped means that the tracker was stopped.
+var errStopped = errors.New("the tracker was stopped and starts no more operations")
 
 // errTakenOver means that another process makes the same attempt.
 var errTakenOver = errors.New("another process has taken the operation over")
@@ -53,7 +52,7 @@ var errInterrupted = errors.New("interrupted")
 // errGone means that there is no managed resource to store anything on.
 var errGone = errors.New("the managed resource no longer exists")
 
-// errNotEnded means that a client has not called End although it had to.
+// errNotEnded means that a client has not returned although its context was cancelled.
 var errNotEnded = errors.New("the operation did not end by its deadline")
 
 // errExited means that the external client ended its goroutine.

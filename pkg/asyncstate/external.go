@@ -130,7 +130,7 @@ func (e *asyncClient[M]) afterObserve(
 		// Upstream does not update an external resource that is up to date, and rests, as it does
 		// after a synchronous update.
 		o.ResourceUpToDate = true
-		e.requeueAfter(ctx, mg, wait)
+		seam.From(ctx).Requeue(seam.Within(wait))
 		return e.withDetails(mg, o), nil
 	}
 
@@ -149,42 +149,36 @@ func upstreamBegins(mg resource.Managed, o managed.ExternalObservation) bool {
 
 // Create the external resource in the background.
 func (e *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
-	var c managed.ExternalCreation
 	e.outcome = seam.Outcome{}
 	t := e.tracker
 	r, err := creation.RecordOf(mg)
 	if err != nil {
-		return c, err
+		return managed.ExternalCreation{}, err
 	}
 
-	// Under Graft's package managed the record was stored together with upstream's
-	// announcement of the create.
+	// The record was stored together with upstream's announcement of the create.
 	if !t.records.neverStarted(r) || r.Type != creation.Create || !r.Announces(mg) {
 		r = t.records.next(mg, Create, r)
 		r.EndsBefore = nil
 		if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r), seam.Decided); err != nil {
-			return c, err
+			return managed.ExternalCreation{}, err
 		}
 	}
+	return managed.ExternalCreation{}, e.begin(ctx, mg, r, e.create)
+}
 
-	err = e.begin(ctx, mg, r, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-		var err error
-		c, err = e.client().Create(ctx, mg)
-		return c.ConnectionDetails, err
-	})
-	return c, err
+func (e *asyncClient[M]) create(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+	c, err := e.client().Create(ctx, mg)
+	return c.ConnectionDetails, err
 }
 
 // Update the external resource in the background.
 func (e *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
-	var u managed.ExternalUpdate
-
 	err := e.recordAndBegin(ctx, mg, Update, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-		var err error
-		u, err = e.client().Update(ctx, mg)
+		u, err := e.client().Update(ctx, mg)
 		return u.ConnectionDetails, err
 	})
-	return u, err
+	return managed.ExternalUpdate{}, err
 }
 
 // Delete the external resource in the background, when no other operation runs.
@@ -209,10 +203,8 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 	s := seam.From(ctx)
 	if r, err := creation.RecordOf(mg); err == nil && r != nil && r.Type == creation.Delete {
 		if wait := time.Until(t.config.backoff.end(r)); wait > 0 {
-			if s != nil {
-				t.reconciles.In(s).failed = true
-				s.Requeue(seam.InsteadOfBackoff(wait))
-			}
+			t.reconciles.In(s).failed = true
+			s.Requeue(seam.InsteadOfBackoff(wait))
 
 			// Upstream reports that a delete failed.
 			return d, t.objects.lastError(mg, r)
@@ -225,9 +217,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 			Reason:  reconciler.ReasonWaitingForExternalResource,
 			Message: deletion.MessageStillExists,
 		}
-		if s != nil {
-			s.Requeue(seam.InsteadOfBackoff(wait))
-		}
+		s.Requeue(seam.InsteadOfBackoff(wait))
 		return d, nil
 	}
 
@@ -236,8 +226,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 		return d, nil
 	}
 	err := e.recordAndBegin(ctx, mg, Delete, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-		var err error
-		d, err = e.client().Delete(ctx, mg)
+		_, err := e.client().Delete(ctx, mg)
 		return nil, err
 	})
 	return d, err
@@ -245,7 +234,7 @@ func (e *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 
 // awaitOperation reports the operation that the deletion of the object waits for, and cancels a
 // create that can be cancelled.
-func (e *asyncClient[M]) awaitOperation(ctx context.Context, mg M, op *Operation) {
+func (e *asyncClient[M]) awaitOperation(ctx context.Context, mg M, op *operation) {
 	s, running := op.status()
 	if running {
 		setRunning(mg, s)
@@ -265,10 +254,6 @@ func (e *asyncClient[M]) awaitOperation(ctx context.Context, mg M, op *Operation
 
 // Disconnect from the provider, now or when the operation that was begun has ended.
 func (e *asyncClient[M]) Disconnect(ctx context.Context) error {
-	if e.reconciled != nil {
-		close(e.reconciled)
-		e.reconciled = nil
-	}
 	if e.startOperation != nil {
 		e.startOperation()
 		return nil

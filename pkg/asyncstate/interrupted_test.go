@@ -37,7 +37,6 @@ import (
 // A create that is interrupted, or fails, should lead to one external resource with its name stored, or to none.
 func TestInterrupted(t *testing.T) {
 	tokens := []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
-	own := []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
 	unknownDeleting, failed := unknownAfterCreates(1), unknownAfterCreates(1)
 	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
 	failed.Operation, failed.Incomplete = asyncstate.ReasonFailed, false
@@ -97,20 +96,15 @@ func TestInterrupted(t *testing.T) {
 			},
 		},
 		"NamedAndRepeatedInVain": {
-			reason:  "A create that has stored a name should still be settled by that name after its repetition failed: the object is deleted without another create.",
-			kind:    token,
-			options: own,
+			reason: "A create that has stored a name should still be settled by that name after its repetition failed: the object is deleted without another create.",
+			kind:   token,
 			steps: func(_ *testing.T, e *environment) {
 				e.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
 					c := newClient(false, func(ctx context.Context, mg resource.Managed) error {
 						if p != e.processes[0] {
 							return errQuota
 						}
-						op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
-						if err != nil {
-							return err
-						}
-						return op.SetExternalName(ctx, "chosen")
+						return stderrors.Join(asyncstate.SetExternalName(ctx, "chosen"), sleep(ctx, time.Hour))
 					})
 					c.ObserveFn = func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
 						return upstream.ExternalObservation{}, nil
@@ -730,11 +724,11 @@ func TestInterrupted(t *testing.T) {
 
 	// A create may fail after it created the external resource, with an error that does not show it.
 	for name, tc := range map[string]struct {
-		reason                   string
-		options                  []asyncstate.TrackerOption
-		plain, refused, deleting bool
-		beforeObserve            func(e *environment, mg resource.Managed)
-		want                     finalState
+		reason            string
+		options           []asyncstate.TrackerOption
+		refused, deleting bool
+		beforeObserve     func(e *environment, mg resource.Managed)
+		want              finalState
 	}{
 		"Wanted": {
 			reason: "The Finder should be called before a create that failed is repeated.",
@@ -749,17 +743,6 @@ func TestInterrupted(t *testing.T) {
 			reason:   "It is asked before an object goes whose create failed.",
 			deleting: true,
 			want:     finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
-		},
-		"Inline": {
-			reason:  "The Finder should be called if a client WithOwnGoroutines began no operation.",
-			options: own,
-			want:    readyAfterCreates(1, "id-0001"),
-		},
-		"InlineUnderUpstream": {
-			reason:  "The Finder should be called under upstream's reconciler, too.",
-			plain:   true,
-			options: own,
-			want:    readyAfterCreates(1, "id-0001"),
 		},
 		"BackoffEndsWhileObserved": {
 			reason:        "The Finder should be called although the backoff ends while the external resource is observed.",
@@ -794,7 +777,7 @@ func TestInterrupted(t *testing.T) {
 		},
 	} {
 		cases["Failed/"+name] = scenario{
-			reason: tc.reason, kind: finder, options: tc.options, upstreamOnly: tc.plain, autoReconciled: true,
+			reason: tc.reason, kind: finder, options: tc.options, autoReconciled: true,
 			steps: func(_ *testing.T, e *environment) {
 				e.cloud.requestDuration = 0
 				once := func() error {
@@ -836,20 +819,12 @@ func TestInterrupted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		kind    clientKind
-		plain   bool
 		prime   func(p *process)
 		creates int // of both
 	}{
 		"Backoff": {
 			reason:  "A repetition that failed is backed off from.",
 			kind:    token,
-			prime:   (*process).reconcileRejected,
-			creates: 3,
-		},
-		"BackoffUnderUpstream": {
-			reason:  "A repetition that failed should be followed by a backoff under upstream's reconciler, too.",
-			kind:    token,
-			plain:   true,
 			prime:   (*process).reconcileRejected,
 			creates: 3,
 		},
@@ -867,7 +842,7 @@ func TestInterrupted(t *testing.T) {
 		},
 	} {
 		cases["DeleteWaits/"+name] = scenario{
-			reason: tc.reason, kind: tc.kind, upstreamOnly: tc.plain,
+			reason: tc.reason, kind: tc.kind,
 			options: []asyncstate.TrackerOption{
 				asyncstate.WithMaxOperations(1), asyncstate.WithBackoff(time.Minute, time.Minute),
 			},
@@ -877,8 +852,7 @@ func TestInterrupted(t *testing.T) {
 				tc.prime(p)
 				e.delete("b")
 				mustReconcile(t, p, "b")
-				if n := e.cloud.count(asyncstate.Delete); n != 0 || !tc.plain &&
-					reason(e.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
+				if n := e.cloud.count(asyncstate.Delete); n != 0 || reason(e.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
 					t.Errorf("\n%s\n%d deletes of an unknown resource: %s", tc.reason, n, describe(e.get("b")))
 				}
 				p.reconcileRepeatedly(20, 2*time.Minute)
@@ -891,18 +865,12 @@ func TestInterrupted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		kind    clientKind
-		plain   bool
 		twice   bool // The repetition is interrupted, too.
 		deletes int  // while the create may arrive
 	}{
 		"Tokens": {
 			reason: "The external resource should be kept, because the token prevents a second one only while it exists.",
 			kind:   token,
-		},
-		"TokensUnderUpstream": {
-			reason: "The external resource should be kept under upstream's reconciler, too.",
-			kind:   token,
-			plain:  true,
 		},
 		"Names": {
 			reason:  "The finalizer should be kept, because the external resource may be created again.",
@@ -917,7 +885,7 @@ func TestInterrupted(t *testing.T) {
 		},
 	} {
 		cases["DeletedAfterRepetition/"+name] = scenario{
-			reason: tc.reason, kind: tc.kind, upstreamOnly: tc.plain,
+			reason: tc.reason, kind: tc.kind,
 			steps: func(t *testing.T, e *environment) {
 				e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
 				e.startAndKill(time.Second)
@@ -1378,28 +1346,6 @@ func TestInterrupted(t *testing.T) {
 		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
 	}
 	runScenarios(t, cases)
-}
-
-// A repetition that succeeds in one call should store until when the first create may be in progress.
-func TestInterrupted_RepeatedInOneCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnvironment(t, plainClient, bucket("b"))
-		e.options = []asyncstate.TrackerOption{asyncstate.WithDeterministicNames(), asyncstate.WithOwnGoroutines()}
-		e.connect = func(p *process, _ resource.Managed) (upstream.ExternalClient, error) {
-			return newClient(false, func(ctx context.Context, mg resource.Managed) error {
-				if p != e.processes[0] {
-					return nil
-				}
-				_, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
-				return err
-			}), nil
-		}
-		e.crashAndRestart(time.Second)
-		advanceClock(time.Second)
-		if got := e.get("b").GetAnnotations()[creation.AnnotationKeyOpenUntil]; got != "2000-01-01T00:01:01Z" {
-			t.Errorf("the first create may arrive until %q: %s", got, describe(e.get("b")))
-		}
-	})
 }
 
 // repeatCreate kills a process in a create of ten seconds, and has the next process repeat it.

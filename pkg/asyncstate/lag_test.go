@@ -3,9 +3,9 @@ package asyncstate_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -21,7 +21,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/managed/precreate"
 	"github.com/crossplane-graft/graft/pkg/managed/reservation"
-	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
 
 // lag is how long the cloud hides a new resource. It is less than the creation grace period.
@@ -30,7 +29,7 @@ const lag = 20 * time.Second
 // newLaggingEnvironment returns an environment whose cloud hides new resources for a while, and whose Create
 // fails with an error after it has created the resource.
 func newLaggingEnvironment(
-	t testing.TB, k clientKind, fails func(p *process, ctx context.Context, mg resource.Managed, id string) error,
+	t testing.TB, k clientKind, fails func(ctx context.Context, mg resource.Managed, id string) error,
 ) *environment {
 	t.Helper()
 	e := newEnvironment(t, k, bucket("b"))
@@ -48,7 +47,7 @@ func newLaggingEnvironment(
 			if err != nil {
 				return err
 			}
-			return fails(p, ctx, mg, r.ID)
+			return fails(ctx, mg, r.ID)
 		}}.finding(), nil
 	}
 	return e
@@ -82,13 +81,12 @@ func (c overridden) finding() upstream.ExternalClient {
 func TestCreateSetNameAndFailed(t *testing.T) {
 	errWait := errors.New("cannot wait for the bucket: it is degraded")
 	cases := map[string]struct {
-		reason  string
-		options []asyncstate.TrackerOption
-		fails   func(p *process, ctx context.Context, mg resource.Managed, id string) error
+		reason string
+		fails  func(ctx context.Context, mg resource.Managed, id string) error
 	}{
 		"SetExternalName": {
 			reason: "A create that stored its external name should not be repeated while its external resource is hidden.",
-			fails: func(_ *process, ctx context.Context, _ resource.Managed, id string) error {
+			fails: func(ctx context.Context, _ resource.Managed, id string) error {
 				if err := asyncstate.SetExternalName(ctx, id); err != nil {
 					return err
 				}
@@ -97,31 +95,7 @@ func TestCreateSetNameAndFailed(t *testing.T) {
 		},
 		"Annotation": {
 			reason: "A create that set the annotation of its managed resource has created something, too.",
-			fails: func(_ *process, _ context.Context, mg resource.Managed, id string) error {
-				meta.SetExternalName(mg, id)
-				return errWait
-			},
-		},
-		"Begin": {
-			reason:  "An operation that a client ends with an error should keep the external name.",
-			options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
-			fails: func(p *process, ctx context.Context, mg resource.Managed, id string) error {
-				op, err := p.tracker.Begin(ctx, mg, asyncstate.Create)
-				if err != nil {
-					// The repetition of a create is begun only once.
-					return err
-				}
-				go func() {
-					_ = op.SetExternalName(context.WithoutCancel(ctx), id)
-					op.End(errWait)
-				}()
-				return nil
-			},
-		},
-		"Inline": {
-			reason:  "A create that is over when the call returns should keep the external name.",
-			options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
-			fails: func(_ *process, _ context.Context, mg resource.Managed, id string) error {
+			fails: func(_ context.Context, mg resource.Managed, id string) error {
 				meta.SetExternalName(mg, id)
 				return errWait
 			},
@@ -130,40 +104,37 @@ func TestCreateSetNameAndFailed(t *testing.T) {
 
 	for name, tc := range cases {
 		for _, k := range []clientKind{plainClient, finder, token} {
-			for _, plain := range []bool{false, true} {
-				for _, deleting := range []bool{false, true} {
-					name := fmt.Sprintf("%s/%s/Plain=%t/Deleting=%t", name, k, plain, deleting)
-					runInBubble(t, name, func(t *testing.T) {
-						e := newLaggingEnvironment(t, k, tc.fails)
-						e.upstreamOnly, e.options = plain, tc.options
-						p := e.startProvider()
-						advanceClock(2 * time.Second)
-						if deleting {
-							e.delete("b")
+			for _, deleting := range []bool{false, true} {
+				name := fmt.Sprintf("%s/%s/Deleting=%t", name, k, deleting)
+				runInBubble(t, name, func(t *testing.T) {
+					e := newLaggingEnvironment(t, k, tc.fails)
+					p := e.startProvider()
+					advanceClock(2 * time.Second)
+					if deleting {
+						e.delete("b")
+					}
+					for range 10 {
+						advanceClock(30 * time.Second)
+						if !e.objectGone() {
+							e.enqueue(e.get("b"))
 						}
-						for range 10 {
-							advanceClock(30 * time.Second)
-							if !e.objectGone() {
-								e.enqueue(e.get("b"))
-							}
-						}
+					}
 
-						got := e.finalState()
-						want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
-						if deleting {
-							want = finalState{Created: 1, Gone: true}
-						}
-						expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
-							Created:   got.Created,
-							Remaining: got.Remaining,
-							Name:      got.Name,
-							Gone:      got.Gone,
-						})
-						if n := p.reconciles.Load(); n > 200 {
-							t.Errorf("\n%s\n%d reconciles", tc.reason, n)
-						}
+					got := e.finalState()
+					want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
+					if deleting {
+						want = finalState{Created: 1, Gone: true}
+					}
+					expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
+						Created:   got.Created,
+						Remaining: got.Remaining,
+						Name:      got.Name,
+						Gone:      got.Gone,
 					})
-				}
+					if n := p.reconciles.Load(); n > 200 {
+						t.Errorf("\n%s\n%d reconciles", tc.reason, n)
+					}
+				})
 			}
 		}
 	}
@@ -173,20 +144,10 @@ func TestCreateSetNameAndFailed(t *testing.T) {
 func TestCreateExists(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
-		options []asyncstate.TrackerOption
 		finder  bool
 		refused bool
-
-		// resolver reports whether a create resolver looks the external resource up.
-		resolver bool
-		want     finalState
+		want    finalState
 	}{
-		"Resolver": {
-			reason:   "A create resolver whose list lags should not be trusted before the grace period has passed again.",
-			options:  []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
-			resolver: true,
-			want:     finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
-		},
 		"Background": {
 			reason: "An external resource that is hidden for longer than the grace period should be deleted, not leaked.",
 			want:   finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
@@ -195,12 +156,6 @@ func TestCreateExists(t *testing.T) {
 			reason: "A Finder whose list lags should not be trusted before the grace period has passed again.",
 			finder: true,
 			want:   finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
-		},
-		"Inline": {
-			reason:  "A create that is over when the call returns should confirm the earlier one, too.",
-			options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()},
-			finder:  true,
-			want:    finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
 		},
 		"Refused": {
 			reason:  "An external resource that was refused since may be another owner's, and should be left alone.",
@@ -213,17 +168,8 @@ func TestCreateExists(t *testing.T) {
 			e := newEnvironment(t, deterministic, bucket("b"))
 			e.cloud.Cloud = fake.New(fake.Options{VisibleAfter: 42 * time.Second})
 			e.cloud.requestDuration = 0
-			e.options = slices.Concat(
-				tc.options, []asyncstate.TrackerOption{asyncstate.WithBackoff(10*time.Second, time.Minute)},
-			)
+			e.options = []asyncstate.TrackerOption{asyncstate.WithBackoff(10*time.Second, time.Minute)}
 			e.reconcilerOptions = []managed.ReconcilerOption{reservation.With("default")}
-			if tc.resolver {
-				e.reconcilerOptions = append(e.reconcilerOptions, resolve.With(asyncstate.FinderFn(
-					func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-						return asyncstate.Absent(), nil
-					},
-				)))
-			}
 			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 				c := p.client(mg)
 				if !tc.finder {
@@ -247,7 +193,7 @@ func TestCreateExists(t *testing.T) {
 			}
 			advanceClock(34 * time.Second)
 			b := e.get("b")
-			if !tc.refused && !tc.resolver {
+			if !tc.refused {
 				expectEqual(
 					t, tc.reason+"\n"+describe(b), "leases released, Synced, OperationRunning",
 					[]any{0, xpv2.ReasonReconcileError, asyncstate.ReasonFailed},
@@ -314,33 +260,28 @@ func TestFinderLags(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		for _, own := range []bool{false, true} {
-			runInBubble(t, fmt.Sprintf("%s/Own=%t", name, own), func(t *testing.T) {
-				e := newLaggingEnvironment(t, finder, func(*process, context.Context, resource.Managed, string) error {
-					return errors.Wrap(tc.err, "cannot create bucket")
-				})
-				if own {
-					e.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
-				}
-				e.startProvider()
-				advanceClock(2 * time.Second)
-				if tc.deleting {
-					e.delete("b")
-				}
-				advanceClock(5 * time.Minute)
-				got := e.finalState()
-				want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
-				if tc.deleting {
-					want = finalState{Created: 1, Gone: true}
-				}
-				expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
-					Created:   got.Created,
-					Remaining: got.Remaining,
-					Name:      got.Name,
-					Gone:      got.Gone,
-				})
+		runInBubble(t, name, func(t *testing.T) {
+			e := newLaggingEnvironment(t, finder, func(context.Context, resource.Managed, string) error {
+				return errors.Wrap(tc.err, "cannot create bucket")
 			})
-		}
+			e.startProvider()
+			advanceClock(2 * time.Second)
+			if tc.deleting {
+				e.delete("b")
+			}
+			advanceClock(5 * time.Minute)
+			got := e.finalState()
+			want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
+			if tc.deleting {
+				want = finalState{Created: 1, Gone: true}
+			}
+			expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
+				Created:   got.Created,
+				Remaining: got.Remaining,
+				Name:      got.Name,
+				Gone:      got.Gone,
+			})
+		})
 	}
 }
 
@@ -350,17 +291,6 @@ type serverError struct{}
 func (serverError) Error() string { return "the service is overloaded" }
 
 func (serverError) HTTPStatusCode() int { return 503 }
-
-// callModes are ways to call an external client whose calls begin no operation of their own.
-var callModes = []struct {
-	name         string
-	upstreamOnly bool
-	options      []asyncstate.TrackerOption
-}{
-	{name: "Managed"},
-	{name: "Plain", upstreamOnly: true},
-	{name: "Inline", options: []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}},
-}
 
 // An update that succeeded should not be repeated at once while it is not visible.
 func TestUpdateIsNotVisible(t *testing.T) {
@@ -450,62 +380,56 @@ func TestUpdateIsNotVisible(t *testing.T) {
 		},
 	}
 	for name, tc := range cases {
-		for _, mode := range callModes {
-			runInBubble(t, name+"/"+mode.name, func(t *testing.T) {
-				c := &laggingUpdates{exists: !tc.missing, visibleAfter: tc.lag, renames: tc.renames}
-				e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) {
-					meta.SetExternalName(b, "id")
-					if tc.policies != nil {
-						b.Spec.ManagementPolicies = tc.policies
-					}
-				}))
-				e.upstreamOnly, e.options = mode.upstreamOnly, mode.options
-				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return c.client(), nil }
-				e.startProvider()
-				advanceClock(10 * time.Minute)
-				got := []int{c.count()}
-				tc.change(e, c)
-				advanceClock(4 * time.Second)
+		runInBubble(t, name, func(t *testing.T) {
+			c := &laggingUpdates{exists: !tc.missing, visibleAfter: tc.lag, renames: tc.renames}
+			e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) {
+				meta.SetExternalName(b, "id")
+				if tc.policies != nil {
+					b.Spec.ManagementPolicies = tc.policies
+				}
+			}))
+			e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) { return c.client(), nil }
+			e.startProvider()
+			advanceClock(10 * time.Minute)
+			got := []int{c.count()}
+			tc.change(e, c)
+			advanceClock(4 * time.Second)
 
-				b := e.get("b")
-				expectEqual(
-					t, tc.reason+"\n"+describe(b), "updates, Synced",
-					[]any{[]int{tc.want, tc.after}, xpv2.ReasonReconcileSuccess},
-					[]any{append(got, c.count()), reason(b, xpv2.TypeSynced)},
-				)
-			})
-		}
+			b := e.get("b")
+			expectEqual(
+				t, tc.reason+"\n"+describe(b), "updates, Synced",
+				[]any{[]int{tc.want, tc.after}, xpv2.ReasonReconcileSuccess},
+				[]any{append(got, c.count()), reason(b, xpv2.TypeSynced)},
+			)
+		})
 	}
 }
 
 // A delete that succeeded should be repeated with backoff while the external resource exists.
 func TestDeleteIsNotVisible(t *testing.T) {
-	for _, mode := range callModes {
-		runInBubble(t, mode.name, func(t *testing.T) {
-			deletes := 0
-			e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "id") }))
-			e.upstreamOnly, e.options = mode.upstreamOnly, mode.options
-			e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-				return &upstream.ExternalClientFns{
-					ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
-						return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
-					},
-					DeleteFn: func(ctx context.Context, _ resource.Managed) (upstream.ExternalDelete, error) {
-						deletes++
-						return upstream.ExternalDelete{}, sleep(ctx, time.Second)
-					},
-					DisconnectFn: func(context.Context) error { return nil },
-				}, nil
-			}
-			e.startProvider()
-			advanceClock(time.Minute)
-			e.delete("b")
-			advanceClock(10 * time.Minute)
-			if deletes < 5 || deletes > 20 {
-				t.Errorf("%d deletes in 10 minutes", deletes)
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		deletes := 0
+		e := newEnvironment(t, plainClient, bucket("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "id") }))
+		e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
+			return &upstream.ExternalClientFns{
+				ObserveFn: func(context.Context, resource.Managed) (upstream.ExternalObservation, error) {
+					return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}, nil
+				},
+				DeleteFn: func(ctx context.Context, _ resource.Managed) (upstream.ExternalDelete, error) {
+					deletes++
+					return upstream.ExternalDelete{}, sleep(ctx, time.Second)
+				},
+				DisconnectFn: func(context.Context) error { return nil },
+			}, nil
+		}
+		e.startProvider()
+		advanceClock(time.Minute)
+		e.delete("b")
+		advanceClock(10 * time.Minute)
+		if deletes < 5 || deletes > 20 {
+			t.Errorf("%d deletes in 10 minutes", deletes)
+		}
+	})
 }
 
 // laggingUpdates is a cloud whose updates take a second, and that shows an update only a while after it.

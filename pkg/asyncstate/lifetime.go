@@ -14,10 +14,6 @@ type lifetime struct {
 	ctx    context.Context //nolint:containedctx // It is the operation's own.
 	cancel context.CancelCauseFunc
 
-	// reconciled is closed when the reconcile that began the operation has ended. It is nil
-	// if the operation begins after that.
-	reconciled <-chan struct{}
-
 	// resultStored is closed when the result is stored.
 	resultStored chan struct{}
 
@@ -43,7 +39,7 @@ func (l *lifetime) start(ctx, stopping context.Context, deadline time.Time) {
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.resultStored = make(chan struct{})
 	timer := time.AfterFunc(time.Until(deadline), func() { l.cancel(ErrDeadline) })
-	stop := context.AfterFunc(stopping, func() { l.cancel(ErrStopped) })
+	stop := context.AfterFunc(stopping, func() { l.cancel(errStopped) })
 
 	context.AfterFunc(l.ctx, func() { //nolint:contextcheck // The operation's own.
 		timer.Stop()

@@ -31,15 +31,10 @@ type objectStore struct {
 	failures  store.Key[operationError]
 }
 
-// detailsTime is how long connection details are served if nothing reports that they were
-// published, as is the case without Graft's package managed.
-const detailsTime = time.Hour
-
 // connectionDetails were returned by an operation. They are kept until a reconcile has
 // published them.
 type connectionDetails struct {
 	values managed.ConnectionDetails
-	since  time.Time
 	served bool
 }
 
@@ -97,23 +92,14 @@ type reconcileEnd struct {
 func (k *objectStore) keepDetails(o client.Object, cd managed.ConnectionDetails) {
 	if len(cd) > 0 {
 		k.details.Update(&k.Store, o, func(d *connectionDetails) {
-			*d = connectionDetails{
-				values: maps.Clone(cd),
-				since:  time.Now(),
-			}
+			*d = connectionDetails{values: maps.Clone(cd)}
 		})
 	}
 }
 
-// serveDetails returns the connection details of an object for a reconcile to publish. reported
-// says that detailsPublished is called when they are published.
-func (k *objectStore) serveDetails(o client.Object, reported bool) managed.ConnectionDetails {
-	d := k.details.Get(&k.Store, o)
-	if d.values == nil {
-		return nil
-	}
-	if !reported && time.Since(d.since) >= detailsTime {
-		k.dropDetails(o)
+// serveDetails returns the connection details of an object for a reconcile to publish.
+func (k *objectStore) serveDetails(o client.Object) managed.ConnectionDetails {
+	if k.details.Get(&k.Store, o).values == nil {
 		return nil
 	}
 	return k.details.Update(&k.Store, o, func(d *connectionDetails) { d.served = true }).values

@@ -32,7 +32,6 @@ type config struct {
 	// resolveUnrecorded means that the tracker also resolves creates that have no record.
 	resolveUnrecorded bool
 
-	ownGoroutines      bool
 	deterministicNames bool
 	idempotentTokens   bool
 	cancellableCreates bool
@@ -179,13 +178,6 @@ func WithIdempotentTokens() TrackerOption {
 // Otherwise the deletion waits for its end.
 func WithCancellableCreates() TrackerOption {
 	return func(c *config) { c.cancellableCreates = true }
-}
-
-// WithOwnGoroutines declares that the external client's Create, Update and Delete return at
-// once, and call Begin before they leave anything running. Otherwise the tracker calls them in
-// goroutines of its own.
-func WithOwnGoroutines() TrackerOption {
-	return func(c *config) { c.ownGoroutines = true }
 }
 
 // mustHave panics if a required argument is nil.

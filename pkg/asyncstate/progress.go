@@ -25,7 +25,7 @@ type operationProgress struct {
 // set the progress. report is called for it, at most once in each interval.
 func (p *operationProgress) set(percent int, message string, interval time.Duration, report func()) error {
 	if percent < 0 || percent > 100 {
-		return errors.Errorf("cannot set progress to %d%%: pass a number from 0 to 100", percent)
+		return errors.Errorf("%d%% is not valid: pass a number from 0 to 100", percent)
 	}
 	message = creation.Clean(message, maxProgress)
 	p.mu.Lock()

@@ -88,7 +88,7 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 		Class:     classOf(err),
 		Unknown:   m.Answer == failure.NoAnswer || accepted && (m.Throttled || m.Answer >= failure.NotFound),
 		Forgotten: m.Answer == failure.NotFound,
-		Resumable: errors.Is(err, ErrStopped) || errors.Is(err, errNotStarted),
+		Resumable: errors.Is(err, errStopped) || errors.Is(err, errNotStarted),
 	})
 }
 
@@ -116,7 +116,7 @@ func classOf(err error) string {
 	switch {
 	case is(errPanicked, errExited):
 		return "panic"
-	case is(errInterrupted, ErrStopped):
+	case is(errInterrupted, errStopped):
 		return "interrupted"
 	case is(ErrCancelled):
 		return "cancelled"

@@ -202,11 +202,8 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 			more(e, b)
 		}
 	}
-	succeeded := unknownAfterCreates(1)
-	succeeded.Incomplete = false
 	cases := map[string]struct {
 		reason string
-		plain  bool
 
 		// before is called if a first attempt is refused in the second in which the
 		// second attempt is announced, then after the attempt that is interrupted.
@@ -214,12 +211,6 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		want         finalState
 	}{
 		"Untouched": {reason: "The outcome is unknown.", then: untouched, want: unknownAfterCreates(1)},
-		"UntouchedUnderUpstream": {
-			reason: "Upstream says that a create has succeeded as soon as it has begun.",
-			plain:  true,
-			then:   untouched,
-			want:   succeeded,
-		},
 		"PendingRemoved": {
 			reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.",
 			then:   removed,
@@ -303,7 +294,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 				strings.Contains(e.events.All(), "settled by another writer"),
 			)
 		}
-		runScenario(t, name, scenario{reason: tc.reason, upstreamOnly: tc.plain, want: tc.want, steps: steps})
+		runScenario(t, name, scenario{reason: tc.reason, want: tc.want, steps: steps})
 	}
 }
 

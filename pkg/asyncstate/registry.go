@@ -11,17 +11,17 @@ import (
 type registry struct{ operations sync.Map }
 
 // get the operation of an object, or nil.
-func (r *registry) get(uid types.UID) *Operation {
+func (r *registry) get(uid types.UID) *operation {
 	v, _ := r.operations.Load(uid)
-	op, _ := v.(*Operation)
+	op, _ := v.(*operation)
 	return op
 }
 
 // add an operation unless the object has one. It reports whether it did.
-func (r *registry) add(op *Operation) bool {
+func (r *registry) add(op *operation) bool {
 	_, exists := r.operations.LoadOrStore(op.uid(), op)
 	return !exists
 }
 
 // remove an operation. Another one of the same object stays.
-func (r *registry) remove(op *Operation) { r.operations.CompareAndDelete(op.uid(), op) }
+func (r *registry) remove(op *operation) { r.operations.CompareAndDelete(op.uid(), op) }

@@ -314,17 +314,7 @@ func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) 
 	}
 	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
 
-	return e.beginAgain(
-		ctx, mg, had, r, interruptedRepeated, e.begin,
-		func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-			c, err := e.client().Create(ctx, mg)
-			if t.config.ownGoroutines {
-				// Upstream did not call this Create.
-				t.objects.keepDetails(mg, c.ConnectionDetails)
-			}
-			return c.ConnectionDetails, err
-		},
-	)
+	return e.beginAgain(ctx, mg, had, r, interruptedRepeated, e.create)
 }
 
 // resume an operation by its handle. why is not empty if a person may have to determine its outcome.
@@ -338,8 +328,7 @@ func (e *asyncClient[M]) resume(
 
 	r := t.records.continued(had)
 	return e.beginAgain(
-		ctx, mg, had, r, interruptedResumed, e.beginInBackground,
-		func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
+		ctx, mg, had, r, interruptedResumed, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
 			return nil, e.client().Resume(ctx, mg, attemptOf(had))
 		},
 	)
@@ -347,8 +336,7 @@ func (e *asyncClient[M]) resume(
 
 // beginAgain begins the attempt of a record again.
 func (e *asyncClient[M]) beginAgain(
-	ctx context.Context, mg M, had, r *creation.Record, how string,
-	begin func(ctx context.Context, mg M, r *creation.Record, call clientCall[M]) error, call clientCall[M],
+	ctx context.Context, mg M, had, r *creation.Record, how string, call clientCall[M],
 ) (continuation, error) {
 	t := e.tracker
 
@@ -373,7 +361,7 @@ func (e *asyncClient[M]) beginAgain(
 		return failing(err)
 	}
 	t.config.metrics.observeResolution(Type(r.Type), how)
-	if err := begin(ctx, mg, r, call); err != nil {
+	if err := e.begin(ctx, mg, r, call); err != nil {
 		return failing(err)
 	}
 	op := t.operations.get(mg.GetUID())

@@ -227,28 +227,3 @@ func TestShutdown_RequestHangs(t *testing.T) {
 		})
 	}
 }
-
-// The result of an operation that ends after the manager has stopped should not be tried to be stored for ever.
-func TestShutdown_EndOfAbandonedOperation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnvironment(t, plainClient, bucket("b"))
-		e.options = []asyncstate.TrackerOption{asyncstate.WithOwnGoroutines()}
-		var op *asyncstate.Operation
-		e.useClient(false, func(ctx context.Context, mg resource.Managed) (err error) {
-			op, err = e.processes[0].tracker.Begin(ctx, mg, asyncstate.Create)
-			return err
-		})
-		p := e.startProvider()
-		advanceClock(62 * time.Minute)
-		p.stop()
-		attempts := 0
-		p.setFaults(func(verb string, o client.Object) error {
-			attempts++
-			return apiServerUnavailable(verb, o)
-		}, nil)
-		op.End(nil)
-		advanceClock(time.Hour)
-		expectEqual(t, "It is the next process's.", "attempts to store the result", 1, attempts)
-		p.setFaults(nil, nil)
-	})
-}

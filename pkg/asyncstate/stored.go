@@ -119,16 +119,6 @@ func (s *storedRecord) addAnnotations(set map[string]string) {
 	}
 }
 
-// annotationsToKeep returns the record on the API server, and the annotations that the operation has set. They are read
-// together: a record that says that the operation has set the name must not be stored with an older name.
-func (s *storedRecord) annotationsToKeep() map[string]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keep := maps.Clone(s.annotations)
-	keep[AnnotationKeyOperation] = s.text
-	return keep
-}
-
 // name returns the external name, and whether the operation has set it.
 func (s *storedRecord) name() (name string, named bool) {
 	s.mu.Lock()

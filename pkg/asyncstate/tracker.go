@@ -105,18 +105,16 @@ func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
 	return op.status()
 }
 
-// register an operation. It does not run yet, and all reconciles see it. reconciled is closed
-// when the reconcile that begins it has ended, and may be nil.
-func (t *Tracker) register(op *Operation, reconciled <-chan struct{}) (*Operation, error) {
-	op.lifetime.reconciled = reconciled
+// register an operation. It does not run yet, and all reconciles see it.
+func (t *Tracker) register(op *operation) (*operation, error) {
 	if !t.shutdown.enter() {
-		op.lifetime.cancel(ErrStopped)
-		return nil, ErrStopped
+		op.lifetime.cancel(errStopped)
+		return nil, errStopped
 	}
 	if !t.operations.add(op) {
-		op.lifetime.cancel(ErrRunning)
+		op.lifetime.cancel(errRunning)
 		t.shutdown.leave()
-		return nil, ErrRunning
+		return nil, errRunning
 	}
 	t.config.metrics.observeStart(Type(op.stored.snapshot().Type))
 	return op, nil
@@ -140,7 +138,7 @@ func (t *Tracker) operationSucceeded(o client.Object, r *creation.Record) {
 
 // running returns the operation of an object that runs in this process, or nil. A conflict
 // means that mg was read before the result of its operation was stored.
-func (t *Tracker) running(ctx context.Context, mg resource.Managed) (*Operation, error) {
+func (t *Tracker) running(ctx context.Context, mg resource.Managed) (*operation, error) {
 	op := t.operations.get(mg.GetUID())
 
 	switch {

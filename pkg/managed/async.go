@@ -11,8 +11,7 @@ import (
 
 // WithAsync runs Create, Update and Delete of the external client as operations that t
 // tracks and that outlive the reconcile and the process: see package asyncstate. The external
-// client must complete the operation before it returns, unless the tracker was created
-// WithOwnGoroutines.
+// client must complete the operation before it returns.
 //
 // It adds t to the manager, so that a shutdown waits for running operations. Pass
 // t.Source() to the controller's WatchesRawSource to reconcile a managed resource as soon as

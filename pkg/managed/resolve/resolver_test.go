@@ -1063,9 +1063,6 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 	resolves := func(*testkit.API) []managed.ReconcilerOption {
 		return []managed.ReconcilerOption{With(&kit.FakeFinder{})}
 	}
-	async := func(api *testkit.API) []managed.ReconcilerOption {
-		return []managed.ReconcilerOption{managed.WithAsync(kit.NewTracker(api, asyncstate.WithOwnGoroutines()))}
-	}
 	setRegion := func(_ *testing.T, _ *testkit.API, b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "eu" }
 	cases := map[string]struct {
 		reason         string
@@ -1077,7 +1074,6 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 		wantRegion     string
 		wantName       string
 		wantIncomplete bool
-		wantRecord     bool
 	}{
 		"Nothing": {
 			reason:      "The result of a create should be stored in a patch.",
@@ -1107,17 +1103,6 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 			wantUpdates:    3,
 			wantRegion:     "eu",
 			wantIncomplete: true,
-		},
-		"UnknownOutcomeAsync": {
-			reason:         "Other changes of an asynchronous create with an unknown outcome should be stored.",
-			opts:           async,
-			create:         setRegion,
-			createErr:      asyncstate.ErrOutcomeUnknown,
-			wantPatches:    1,
-			wantUpdates:    3,
-			wantRegion:     "eu",
-			wantIncomplete: true,
-			wantRecord:     true,
 		},
 		"UnknownOutcomeWithoutPersistence": {
 			reason: "The name and other changes of a create with an unknown outcome should be stored.",
@@ -1180,8 +1165,7 @@ func TestCriticalAnnotations_Requests(t *testing.T) {
 			kit.ExpectEqual(t, tc.reason, "updates", tc.wantUpdates, api.Count(testkit.Update))
 			kit.ExpectEqual(t, tc.reason, "region", tc.wantRegion, b.Spec.ForProvider.Region)
 			kit.ExpectEqual(t, tc.reason, "name", tc.wantName, meta.GetExternalName(b))
-			_, recorded := b.GetAnnotations()[asyncstate.AnnotationKeyOperation]
-			kit.ExpectEqual(t, tc.reason, "record", tc.wantRecord, recorded)
+
 			kit.ExpectEqual(t, tc.reason, "incomplete", tc.wantIncomplete, meta.ExternalCreateIncomplete(b))
 		})
 	}

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 )
@@ -23,7 +22,6 @@ var (
 	_ managed.ExternalConnector                        = &Async[resource.Managed]{}
 	_ managed.TypedExternalConnector[*v1alpha1.Bucket] = &Async[*v1alpha1.Bucket]{}
 	_ managed.TypedExternalClient[*v1alpha1.Bucket]    = &asyncClient[*v1alpha1.Bucket]{}
-	_ asyncstate.TypedFinder[*v1alpha1.Bucket]         = &trackedClient[*v1alpha1.Bucket]{}
 )
 
 // TypeLastAsyncOperation is the condition that tells of the last operation's end.
@@ -40,9 +38,6 @@ const (
 // external name, is in this connector's memory until the next Observe sets it on
 // the managed resource and reports it as ResourceLateInitialized. While an
 // operation runs, Observe says that the resource exists and is up to date.
-//
-// With WithOperations it also begins and ends its operations with a tracker, as the
-// author of such a provider would have it do for Graft: that is all in start.
 //
 // It is safe for concurrent use.
 type Async[M resource.Managed] struct {
@@ -81,11 +76,7 @@ func (c *Async[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalClie
 	if err != nil {
 		return nil, err
 	}
-	client := &asyncClient[M]{connector: c, session: session}
-	if c.settings.operations != nil {
-		return &trackedClient[M]{client}, nil
-	}
-	return client, nil
+	return &asyncClient[M]{connector: c, session: session}, nil
 }
 
 // Finish runs the pending operations to their ends, oldest first, and returns the
@@ -108,9 +99,7 @@ func (c *Async[M]) Wait() { c.running.Wait() }
 
 // start an operation unless one runs for this managed resource. The operation
 // returns the id of the resource it was about, empty if there is none now.
-func (c *Async[M]) start(
-	ctx context.Context, mg M, typ asyncstate.Type, op func(context.Context) (string, error),
-) error {
+func (c *Async[M]) start(ctx context.Context, mg M, op func(context.Context) (string, error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.known[mg.GetUID()]
@@ -120,28 +109,11 @@ func (c *Async[M]) start(
 	}
 
 	if m.running {
-		return nil
+		return
 	}
 
 	// The operation outlives the reconcile that started it.
 	ctx = context.WithoutCancel(ctx)
-	end := func(string, error) {}
-
-	if t := c.settings.operations; t != nil {
-		begun, err := t.Begin(ctx, mg, typ)
-		if err != nil {
-			return err
-		}
-		ctx = begun.Context() //nolint:contextcheck // It is made from the reconcile's.
-		end = func(id string, err error) {
-			if id != "" {
-				// What can't be stored now is stored with the result.
-				_ = begun.SetExternalName(ctx, id)
-			}
-			begun.End(err) //nolint:contextcheck // The operation has its own.
-		}
-	}
-
 	m.running = true
 
 	run := func(ctx context.Context) error {
@@ -152,18 +124,16 @@ func (c *Async[M]) start(
 			m.id = id
 		}
 		c.mu.Unlock()
-		end(id, err)
 		return err
 	}
 
 	if !c.settings.background {
 		c.scheduled = append(c.scheduled, run)
-		return nil
+		return
 	}
 
 	// Its error is in the memory for Observe.
 	c.running.Go(func() { _ = run(ctx) })
-	return nil
 }
 
 // recall returns what is known of a managed resource, and forgets that an
@@ -243,14 +213,14 @@ func (c *asyncClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCrea
 	}
 	req := c.connector.settings.createRequest(i)
 
-	err = c.connector.start(ctx, mg, asyncstate.Create, func(ctx context.Context) (string, error) {
+	c.connector.start(ctx, mg, func(ctx context.Context) (string, error) {
 		r, err := c.session.Create(ctx, req)
 		if err != nil {
 			return "", fmt.Errorf("cannot create the resource: %w", err)
 		}
 		return r.ID, nil
 	})
-	return managed.ExternalCreation{}, err
+	return managed.ExternalCreation{}, nil
 }
 
 func (c *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpdate, error) {
@@ -260,13 +230,13 @@ func (c *asyncClient[M]) Update(ctx context.Context, mg M) (managed.ExternalUpda
 	}
 	id, props := meta.GetExternalName(i), properties(i)
 
-	err = c.connector.start(ctx, mg, asyncstate.Update, func(ctx context.Context) (string, error) {
+	c.connector.start(ctx, mg, func(ctx context.Context) (string, error) {
 		if _, err := c.session.Update(ctx, id, props); err != nil {
 			return "", fmt.Errorf("cannot update the resource: %w", err)
 		}
 		return "", nil
 	})
-	return managed.ExternalUpdate{}, err
+	return managed.ExternalUpdate{}, nil
 }
 
 func (c *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDelete, error) {
@@ -277,26 +247,18 @@ func (c *asyncClient[M]) Delete(ctx context.Context, mg M) (managed.ExternalDele
 	i.SetConditions(xpv2.Deleting())
 	id := meta.GetExternalName(i)
 
-	err = c.connector.start(ctx, mg, asyncstate.Delete, func(ctx context.Context) (string, error) {
+	c.connector.start(ctx, mg, func(ctx context.Context) (string, error) {
 		if err := ignoreNotFound(c.session.Delete(ctx, id)); err != nil {
 			return "", fmt.Errorf("cannot delete the resource: %w", err)
 		}
 		return "", nil
 	})
-	return managed.ExternalDelete{}, err
+	return managed.ExternalDelete{}, nil
 }
 
 func (c *asyncClient[M]) Disconnect(context.Context) error {
 	c.connector.disconnects.Add(1)
 	return nil
-}
-
-// A trackedClient is an asyncClient whose operations a tracker knows.
-type trackedClient[M resource.Managed] struct{ *asyncClient[M] }
-
-// Find the external resource.
-func (c *trackedClient[M]) Find(ctx context.Context, mg M, _ asyncstate.Attempt) (asyncstate.Finding, error) {
-	return find(ctx, c.session, cloud.Filter{Owner: string(mg.GetUID())})
 }
 
 func lastAsyncOperation(err error) xpv2.Condition {

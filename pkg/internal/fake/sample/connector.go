@@ -8,7 +8,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 )
 
@@ -21,8 +20,7 @@ type settings struct {
 	configs client.Reader
 	tracker resource.ModernTracker
 
-	open       func(ctx context.Context, token string) (cloud.Client, error)
-	operations *asyncstate.Tracker
+	open func(ctx context.Context, token string) (cloud.Client, error)
 }
 
 // An Option configures a connector.
@@ -50,12 +48,6 @@ func WithBackground() Option { return func(s *settings) { s.background = true } 
 func WithSessions(open func(ctx context.Context, token string) (cloud.Client, error)) Option {
 	return func(s *settings) { s.open = open }
 }
-
-// WithOperations makes an Async connector report the start and the result of its
-// operations to a tracker, one that was created WithOwnGoroutines. Its clients then
-// implement [asyncstate.Finder]: they look up what they created by its owner. The
-// option does nothing to other connectors.
-func WithOperations(t *asyncstate.Tracker) Option { return func(s *settings) { s.operations = t } }
 
 func newSettings(o []Option) settings {
 	s := settings{}

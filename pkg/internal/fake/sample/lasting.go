@@ -3,6 +3,7 @@ package sample
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
@@ -33,7 +34,10 @@ var (
 // With WithCreateTokens creates carry the token of the operation, so that the
 // tracker has to be created WithIdempotentTokens. Without it the clients implement
 // asyncstate.Finder, and look for what they created by its owner.
-type Lasting[M resource.Managed] struct{ sync *Sync[M] }
+type Lasting[M resource.Managed] struct {
+	sync      *Sync[M]
+	connected sync.WaitGroup
+}
 
 // NewLasting returns a Lasting connector. M is resource.Managed for an
 // ExternalConnector, or *Database or *Bucket for a typed one.
@@ -47,7 +51,11 @@ func (c *Lasting[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalCl
 	if err != nil {
 		return nil, err
 	}
-	client := &lastingClient[M]{&syncClient[M]{session: session, settings: c.sync.settings, calls: &c.sync.Calls}}
+	c.connected.Add(1)
+	client := &lastingClient[M]{
+		syncClient:   &syncClient[M]{session: session, settings: c.sync.settings, calls: &c.sync.Calls},
+		disconnected: c.connected.Done,
+	}
 	if c.sync.settings.createTokens {
 		return client, nil
 	}
@@ -57,7 +65,20 @@ func (c *Lasting[M]) Connect(ctx context.Context, mg M) (managed.TypedExternalCl
 // Disconnects returns how many of the connector's clients were disconnected.
 func (c *Lasting[M]) Disconnects() int { return c.sync.Disconnects() }
 
-type lastingClient[M resource.Managed] struct{ *syncClient[M] }
+// Wait returns when all clients are disconnected. A tracker disconnects a client when its operation has ended.
+func (c *Lasting[M]) Wait() { c.connected.Wait() }
+
+type lastingClient[M resource.Managed] struct {
+	*syncClient[M]
+
+	disconnected func()
+}
+
+// Disconnect from the cloud.
+func (c *lastingClient[M]) Disconnect(ctx context.Context) error {
+	defer c.disconnected()
+	return c.syncClient.Disconnect(ctx)
+}
 
 // Create the external resource, and wait until it is ready.
 func (c *lastingClient[M]) Create(ctx context.Context, mg M) (managed.ExternalCreation, error) {
