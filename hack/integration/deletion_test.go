@@ -41,7 +41,7 @@ const (
 // also by a process that comes after another.
 func TestClaimDeletion(t *testing.T) {
 	s := newPlatform(t)
-	tr, often := &traffic{}, []reconciler.Option{reconciler.WithReportInterval(50 * time.Millisecond)}
+	tr, often := &traffic{}, []reconciler.Option{reconciler.WithReportInterval(time.Second)}
 	x := startCrossplane(t, crossplaneSetup{requests: tr, options: often})
 	claims, composites := watchKind(t, platformResource("apps")), watchKind(t, platformResource("xapps"))
 	held, paused, protected := v1alpha1.NewDatabase("shop-held"), v1alpha1.NewDatabase("shop-paused"),
@@ -293,7 +293,7 @@ func TestDeletionOfWhatMayNotBeRead(t *testing.T) {
 	x := startCrossplane(
 		t,
 		crossplaneSetup{
-			user: user, options: []reconciler.Option{reconciler.WithReportInterval(100 * time.Millisecond)},
+			user: user, options: []reconciler.Option{reconciler.WithReportInterval(time.Second)},
 		},
 	)
 	w := watchKind(t, platformResource("xapps"))

@@ -2,10 +2,11 @@ package reconciler
 
 import (
 	"cmp"
-	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -29,6 +30,11 @@ const (
 
 	// maxBlockersNamed is how many blockers a message names.
 	maxBlockersNamed = 3
+
+	// maxReasonsLength bounds the reasons of all blockers in a message, without their names, in
+	// bytes.
+	maxReasonsLength = 1200
+	maxKindLength    = 63
 )
 
 // An observation is the state of an object's dependents.
@@ -44,9 +50,9 @@ type observation struct {
 type blocker struct {
 	Dependent
 
-	// why it still exists: its own Deleting condition, if it has one. failure is the error
-	// in its Synced condition, if the Deleting condition lacks that.
-	why, failure string
+	// why it still exists: its own Deleting condition, if it has one, and the error in its Synced condition, if the
+	// former lacks that.
+	why string
 
 	// reason is a reason code of the Deleting condition that says more than
 	// WaitingForDependents.
@@ -136,12 +142,14 @@ func unreadable(err error) string {
 	switch {
 	case errors.Is(err, errNotBound):
 		return errNotBound.Error()
+	case errors.Is(err, errLate):
+		return errLate.Error()
 	case kerrors.IsForbidden(err):
 		return "forbidden"
 	case kmeta.IsNoMatchError(err):
 		return "no such kind"
-	case errors.Is(err, context.DeadlineExceeded), kerrors.IsTimeout(err), kerrors.IsServerTimeout(err),
-		kerrors.IsServiceUnavailable(err), kerrors.IsInternalError(err), kerrors.IsTooManyRequests(err):
+	case isLate(err), kerrors.IsServerTimeout(err), kerrors.IsServiceUnavailable(err), kerrors.IsInternalError(err),
+		kerrors.IsTooManyRequests(err):
 		return "the API server did not answer"
 	default:
 		return "cannot be read"
@@ -180,7 +188,7 @@ func blockerOf(d Dependent, u *unstructured.Unstructured) blocker {
 	}
 
 	if saysMore(deleting, synced) && !meta.IsPaused(u) {
-		b.failure = string(synced.Reason) + ": " + synced.Message
+		b.why = strings.TrimSuffix(b.why, ".") + "; " + string(synced.Reason) + ": " + synced.Message
 		b.urgency = min(b.urgency, urgencyStuck)
 	}
 	return b
@@ -239,21 +247,9 @@ func (d observation) summary() string {
 		if !b.since.IsZero() {
 			fmt.Fprintf(&s, " since %s", seam.Stamp(b.since))
 		}
-		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(b.words(room), "."))
+		fmt.Fprintf(&s, ": %s.", strings.TrimSuffix(deletion.CutMiddle(quoted(b.why), room), "."))
 	}
 	return strings.TrimSpace(s.String())
-}
-
-// words say why b still exists, in at most n bytes. Neither of two texts takes more
-// than half if the other needs that.
-func (b blocker) words(n int) string {
-	why, failure := quoted(b.why), quoted(b.failure)
-	if failure == "" {
-		return deletion.CutMiddle(why, n)
-	}
-	const and = "; "
-	why = deletion.CutMiddle(strings.TrimSuffix(why, "."), n-min(n/2, len(and)+len(failure)))
-	return why + and + deletion.CutMiddle(failure, n-len(why)-len(and))
 }
 
 // reason returns the reason code of the Deleting condition.
@@ -275,19 +271,24 @@ func conditionIn(u *unstructured.Unstructured, t xpv2.ConditionType) xpv2.Condit
 	list, _ := v.([]any)
 
 	for _, v := range list {
-		c, _ := v.(map[string]any)
-		if c["type"] != string(t) {
-			continue
-		}
-		status, _ := c["status"].(string)
-		reason, _ := c["reason"].(string)
-		message, _ := c["message"].(string)
-		return xpv2.Condition{
-			Type:    t,
-			Status:  corev1.ConditionStatus(status),
-			Reason:  xpv2.ConditionReason(reason),
-			Message: message,
+		if c, _ := v.(map[string]any); c["type"] == string(t) {
+			return conditionFrom(c)
 		}
 	}
 	return xpv2.Condition{}
+}
+
+// oneLine returns s without line breaks, control characters and invalid UTF-8, which
+// terminals and JSON change.
+func oneLine(s string) string {
+	ends := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "�"), ends), " ")
+}
+
+// quoted returns another writer's message as part of a message. Errors that are
+// wrapped repeatedly, here and by an SDK, say the same twice: "delete failed: delete
+// failed: 409".
+func quoted(s string) string {
+	parts := strings.Split(strings.ReplaceAll(oneLine(s), ".: ", ": "), ": ")
+	return strings.Join(slices.Compact(parts), ": ")
 }

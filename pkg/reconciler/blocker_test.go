@@ -135,7 +135,7 @@ func TestReportOfBlocker(t *testing.T) {
 			}
 			u.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 			b := blockerOf(Dependent{}, u)
-			Wants(t, tc.reason, "", tc.want, is{b.words(maxReasonsLength), b.urgency})
+			Wants(t, tc.reason, "", tc.want, is{quoted(b.why), b.urgency})
 		})
 	}
 }
@@ -147,9 +147,9 @@ func TestRelationOf(t *testing.T) {
 	us.SetUID("us")
 	u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: "us", Controller: ptr.To(true)}})
 	d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: "us"}
+	owned, empty := OwnedObjects(schema.GroupVersionKind{Kind: "Thing"}), &unstructured.Unstructured{}
 	got := []relation{
-		d.relationOf(OwnedObjects(), us, u), Dependent{}.relationOf(OwnedObjects(), us, u),
-		Dependent{}.relationOf(OwnedObjects(), &unstructured.Unstructured{}, &unstructured.Unstructured{}),
+		d.relationOf(owned, us, u), Dependent{}.relationOf(owned, us, u), Dependent{}.relationOf(owned, empty, empty),
 	}
 	Wants(t, "", "cluster-scoped, controlled, without UIDs", []relation{unrelated, described, listed}, got)
 }
@@ -175,63 +175,6 @@ func TestSummaryHasRoomForWhatFewSay(t *testing.T) {
 				t.Errorf("want the beginning and the end of what blocker %d says, got %s", i, got)
 			}
 		}
-	}
-}
-
-// The reason of a blocker and its error leave room for each other.
-func TestBlockerWords(t *testing.T) {
-	long := func(what string, n int) string { return what + "<" + strings.Repeat("x", n) + ">" + what }
-	cases := map[string]struct {
-		reason       string
-		why, failure string
-		want         []string
-		cuts         int
-	}{
-		"Both": {
-			reason:  "Both are said, without two stops in a row.",
-			why:     "why.",
-			failure: "failure.",
-			want:    []string{"why; failure."},
-		},
-		"LongWhy": {
-			reason:  "The reason should use the room that the error leaves.",
-			why:     long("why", 150),
-			failure: "failure",
-			want:    []string{long("why", 150), "; failure"},
-		},
-		"LongFailure": {
-			reason:  "The error should use the room that the reason leaves.",
-			why:     "why",
-			failure: long("failure", 150),
-			want:    []string{"why; ", long("failure", 150)},
-		},
-		"BothLong": {
-			reason:  "Of both there are the beginning and the end.",
-			why:     long("why", 500),
-			failure: long("failure", 500), want: []string{"why<", ">why; failure<", ">failure"}, cuts: 2,
-		},
-		"LongAlone": {
-			reason: "Without an error everything is there for the rest.",
-			why:    long("why", 180),
-			want:   []string{long("why", 180)},
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			const n = 200
-			got := blocker{why: tc.why, failure: tc.failure}.words(n)
-			for _, want := range tc.want {
-				if !strings.Contains(got, want) {
-					t.Errorf("\n%s\nwant %q in %q", tc.reason, want, got)
-				}
-			}
-			if cuts := strings.Count(got, deletion.Ellipsis); cuts != tc.cuts || len(got) > n {
-				t.Errorf(
-					"\n%s\nwant %d cuts and at most %d bytes, got %d and %d: %q", tc.reason, tc.cuts, n, cuts,
-					len(got), got,
-				)
-			}
-		})
 	}
 }
 

@@ -14,85 +14,33 @@ import (
 // example, the next reconcile sets it to False.
 const TypeDeleting = deletion.Type
 
-// Reasons of the Deleting condition.
+// Reasons of the Deleting condition of any object. The message says more.
 const (
-	// ReasonDeletionRequested means that the deletion was requested, and that it
-	// is not known yet to wait for anything.
-	ReasonDeletionRequested = deletion.ReasonDeletionRequested
+	ReasonDeletionRequested    = deletion.ReasonDeletionRequested    // It waits for nothing that is known yet.
+	ReasonWaitingForDependents = deletion.ReasonWaitingForDependents // Other objects must be deleted first.
+	ReasonBlockedByProtection  = deletion.ReasonBlockedByProtection  // A Usage protects one of those objects.
+	ReasonWaitingForFinalizers = deletion.ReasonWaitingForFinalizers // Other controllers' finalizers hold it.
+	ReasonBlockedByPause       = deletion.ReasonBlockedByPause       // An annotation or a management policy pauses it.
+	ReasonReconcileFailed      = deletion.ReasonReconcileFailed      // See the Synced condition.
+	ReasonDeadlineExceeded     = deletion.ReasonDeadlineExceeded     // The deletion takes longer than its deadline.
+	ReasonForceOrphaned        = deletion.ReasonForceOrphaned        // An operator asked to remove finalizers.
+	ReasonNotDeleting          = deletion.ReasonNotDeleting          // The status is False: see NotDeleting.
+)
 
-	// ReasonWaitingForDependents means that other objects must be deleted first
-	// that still exist. The message counts them, and says why some of them do.
-	ReasonWaitingForDependents = deletion.ReasonWaitingForDependents
-
-	// ReasonBlockedByProtection means that an object that must be deleted first is
-	// protected by a Usage or ClusterUsage, whose webhook refuses its deletion.
-	ReasonBlockedByProtection = deletion.ReasonBlockedByProtection
-
-	// ReasonDeadlineExceeded means that the deletion takes longer than its
-	// deadline. The message says why, too.
-	ReasonDeadlineExceeded = deletion.ReasonDeadlineExceeded
-
-	// ReasonForceOrphaned means that an operator asked for finalizers to be
-	// removed without their cleanup. The message says if that was refused.
-	ReasonForceOrphaned = deletion.ReasonForceOrphaned
-
-	// ReasonBlockedByPause means that reconciliation is paused, by annotation
-	// or by management policy, and the deletion with it.
-	ReasonBlockedByPause = deletion.ReasonBlockedByPause
-
-	// ReasonWaitingForFinalizers means that finalizers of other controllers hold
-	// the object. The message names them.
-	ReasonWaitingForFinalizers = deletion.ReasonWaitingForFinalizers
-
-	// ReasonInitializeFailed means that the managed resource could not be
-	// initialized. The Synced condition says why.
-	ReasonInitializeFailed = deletion.ReasonInitializeFailed
-
-	// ReasonConnectFailed means that the provider could not be connected to.
-	// The Synced condition says why.
-	ReasonConnectFailed = deletion.ReasonConnectFailed
-
-	// ReasonNamespaceTerminating means that something would have to be created in
-	// the object's namespace, which is being deleted too, so that the API server
-	// creates nothing in it. The Synced condition says what.
-	ReasonNamespaceTerminating = deletion.ReasonNamespaceTerminating
-
-	// ReasonObserveFailed means that the external resource could not be
-	// observed. The Synced condition says why.
-	ReasonObserveFailed = deletion.ReasonObserveFailed
-
-	// ReasonCreateResultUnknown means that it is unknown whether the external
-	// resource was created. The message has the steps to resolve it.
-	ReasonCreateResultUnknown = deletion.ReasonCreateResultUnknown
-
-	// ReasonConfirmingAbsence means that the external resource was not found,
-	// and that this has to be confirmed: it was created moments ago, or the
-	// provider wants to be sure.
-	ReasonConfirmingAbsence = deletion.ReasonConfirmingAbsence
-
-	// ReasonExternalDeleteRequested means that the external system was asked to
-	// delete the external resource.
-	ReasonExternalDeleteRequested = deletion.ReasonExternalDeleteRequested
-
-	// ReasonExternalDeleteFailed means that the external system did not accept
-	// the deletion of the external resource. The Synced condition says why.
-	ReasonExternalDeleteFailed = deletion.ReasonExternalDeleteFailed
-
-	// ReasonWaitingForExternalResource means that the external resource still
-	// exists although its deletion was requested.
-	ReasonWaitingForExternalResource = deletion.ReasonWaitingForExternalResource
-
-	// ReasonWaitingForAsyncOperation means that an operation of the provider is in
-	// progress: the deletion of the external resource, or an operation that was
-	// started before the deletion was requested.
-	ReasonWaitingForAsyncOperation = deletion.ReasonWaitingForAsyncOperation
-
-	// ReasonNotDeleting is the reason if the status is False.
-	ReasonNotDeleting = deletion.ReasonNotDeleting
-
-	// ReasonReconcileFailed means that something else failed. The Synced condition
-	// says what.
-	ReasonReconcileFailed = deletion.ReasonReconcileFailed
+// Reasons of the Deleting condition of a managed resource. The Synced condition has the
+// error of a reason that ends in Failed, and the object that ReasonNamespaceTerminating is
+// about.
+const (
+	ReasonInitializeFailed           = deletion.ReasonInitializeFailed           // It could not be initialized.
+	ReasonConnectFailed              = deletion.ReasonConnectFailed              // No connection to the provider.
+	ReasonNamespaceTerminating       = deletion.ReasonNamespaceTerminating       // The namespace takes no new object.
+	ReasonObserveFailed              = deletion.ReasonObserveFailed              // The external resource is unknown.
+	ReasonCreateResultUnknown        = deletion.ReasonCreateResultUnknown        // A create's result is unknown.
+	ReasonConfirmingAbsence          = deletion.ReasonConfirmingAbsence          // Not found, to be confirmed.
+	ReasonExternalDeleteRequested    = deletion.ReasonExternalDeleteRequested    // The external system deletes it.
+	ReasonExternalDeleteFailed       = deletion.ReasonExternalDeleteFailed       // The external system refuses that.
+	ReasonWaitingForExternalResource = deletion.ReasonWaitingForExternalResource // It exists after that.
+	ReasonWaitingForAsyncOperation   = deletion.ReasonWaitingForAsyncOperation   // An operation runs.
 )
 
 // AnnotationKeyForceOrphan is the annotation by which an operator asks that the

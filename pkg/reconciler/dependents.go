@@ -31,11 +31,6 @@ type Dependent struct {
 	Owner types.UID
 }
 
-// key returns what identifies a dependent.
-func (d Dependent) key() Dependent {
-	return Dependent{GroupVersionKind: d.GroupVersionKind, NamespacedName: d.NamespacedName}
-}
-
 // A DependentLister lists the objects that the deletion of an object waits for,
 // including those that no longer exist. The reader is the reconciler's client, and
 // reads from its cache.
@@ -105,11 +100,16 @@ func ComposedResources() DependentLister {
 // composite resource. The report quotes only one whose spec.claimRef names this
 // very claim. It says "not bound" of any other, and of one of another kind.
 //
-// Without a kind, a composite resource of any kind may be bound to the claim. It is
-// then read from a cache only if WithWatchedKinds reports that the cache watches its
-// kind.
+// It panics without a kind, and if one is empty.
 func CompositeOfClaim(of ...schema.GroupVersionKind) DependentLister {
+	mustBeKinds(of, "reconciler.CompositeOfClaim")
 	return compositeOfClaim{kinds: of}
+}
+
+func mustBeKinds(kinds []schema.GroupVersionKind, option string) {
+	if len(kinds) == 0 || slices.ContainsFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Kind == "" }) {
+		panic(errors.Errorf("%s was given no kind, or an empty one: pass group, version and kind of each", option))
+	}
 }
 
 // errNotBound means that a claim refers to a composite resource that can't be its
@@ -121,7 +121,7 @@ type compositeOfClaim struct {
 }
 
 // ListDependents of a claim.
-func (l compositeOfClaim) ListDependents(_ context.Context, c client.Reader, o client.Object) ([]Dependent, error) {
+func (l compositeOfClaim) ListDependents(_ context.Context, _ client.Reader, o client.Object) ([]Dependent, error) {
 	content, err := contentOf(o)
 	if err != nil {
 		return nil, err
@@ -137,14 +137,6 @@ func (l compositeOfClaim) ListDependents(_ context.Context, c client.Reader, o c
 		return nil, nil
 	}
 	d := dependentOf(ref.APIVersion, ref.Kind, "", ref.Name)
-	if len(l.kinds) == 0 {
-		// The program's own lister may call this one.
-		if r, ok := c.(*dependentReader); ok {
-			r.named.Store(d.GroupVersionKind, true)
-		}
-		return []Dependent{d}, nil
-	}
-
 	// The version is the configured one: reading another would start a watch.
 	i := slices.IndexFunc(l.kinds, func(k schema.GroupVersionKind) bool { return k.GroupKind() == d.GroupKind() })
 	if i < 0 {
@@ -170,8 +162,9 @@ func (l compositeOfClaim) binds(o client.Object, u *unstructured.Unstructured) b
 // reference to the object: in its namespace, or in all if it has none. It lists
 // each kind once. Objects that no longer exist can't be listed, so the report
 // counts from those that it saw first. It describes those that the object controls,
-// and only names the others.
+// and only names the others. It panics without a kind, and if one is empty.
 func OwnedObjects(kinds ...schema.GroupVersionKind) DependentLister {
+	mustBeKinds(kinds, "reconciler.OwnedObjects")
 	return DependentListerFn(func(ctx context.Context, c client.Reader, o client.Object) ([]Dependent, error) {
 		var (
 			out  []Dependent

@@ -47,8 +47,9 @@
 // message says that it is unknown, and why. That never fails the reconcile.
 //
 // Each dependent is read once a reconcile at most, and only its metadata and conditions are
-// used. If that takes too long, the next reconciles read the others; until all were read,
-// the message counts none.
+// used. A look at them has a deadline. What is not read by then is not counted: the
+// message names the kind, or says that they were not read in time.
+//
 // Users write references, and may not be allowed to read the objects. So a
 // dependent is quoted only if the object controls it, or if it is the composite
 // resource that is bound to the claim. No reference starts a watch: see

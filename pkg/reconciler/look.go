@@ -2,109 +2,170 @@ package reconciler
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A look is the outcome of reading the dependents of one object, for the next one.
-type look struct {
-	// on is the state of the dependents when all of them had been read, and complete
-	// whether they were.
-	on       observation
-	complete bool
+const (
+	// lookTimeout bounds one look at the dependents of an object.
+	lookTimeout = 5 * time.Second
 
-	// slow is whether it took longer than glanceTimeout. read then has the dependents
-	// that were read, which are nil if they don't exist, and next the place in the list
-	// at which the next look begins.
-	slow bool
-	read map[Dependent]*blocker
-	next int
-}
+	// readTimeout bounds one read. A cache that can't get a kind never answers.
+	readTimeout = time.Second
 
-// observe reads o's dependents, until ctx is done. Those that are not read then are as they
-// were in the last look. It never fails: the report has the error.
-func observe(ctx context.Context, r *dependentReader, l DependentLister, o client.Object, last look) look {
+	// lateFor is how long something is not read again that was not read in time.
+	lateFor = time.Minute
+)
+
+// errLate is the error of a read that takes too long.
+var errLate = errors.New("not read in time")
+
+// observe looks once at o's dependents. It never fails: the observation has the error.
+func observe(ctx context.Context, r dependentReader, l DependentLister, o client.Object) observation {
+	unread := observation{unknown: "they were " + errLate.Error()}
+	if r.late.has(o.GetUID(), r.now) {
+		return unread
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+
+	on, late, unknown := observation{}, map[schema.GroupVersionKind]bool{}, []string{}
 	list, err := l.ListDependents(ctx, r, o)
-	list = unique(list)
-	out := look{on: observation{total: len(list)}, read: make(map[Dependent]*blocker, len(list)), next: last.next}
-	if err != nil && ctx.Err() != nil {
-		out.slow = true
-		return out.orLast(last)
-	}
 	if err != nil {
-		out.on.unknown = unreadable(err)
+		unknown = append(unknown, unreadable(err))
 	}
-
-	for n := range list {
-		d := list[(last.next+n)%len(list)]
-		b, err := r.blocker(ctx, d, l, o)
-		if err != nil && ctx.Err() != nil {
-			// One that takes all the time there is must not be the first again.
-			out.next = last.next + max(n, 1)
-			out.slow = true
-			break
-		}
-		out.read[d.key()] = b
-	}
+	list = unique(list)
+	on.total = len(list)
 
 	for _, d := range list {
-		b, read := out.read[d.key()]
-		if !read {
-			if b, read = last.read[d.key()]; !read {
-				return out.orLast(last)
-			}
-			out.read[d.key()] = b
+		if late[d.GroupVersionKind] {
+			continue
 		}
-		if b != nil {
-			out.on.blockers = append(out.on.blockers, *b)
+		b, err := r.blocker(ctx, d, l, o)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errLate):
+			late[d.GroupVersionKind] = true
+			unknown = append(unknown, deletion.Cut(oneLine(d.Kind), maxKindLength)+" "+errLate.Error())
+		case b != nil:
+			on.blockers = append(on.blockers, *b)
 		}
 	}
-
-	out.complete = true
-	slices.SortStableFunc(out.on.blockers, byUrgency)
-	return out
-}
-
-// orLast returns l, which did not read all dependents, with the observation of the last look.
-// If no look has read all of them, the observation counts and names nothing, because that
-// would depend on the time that each read took.
-func (l look) orLast(last look) look {
-	if l.on, l.complete = last.on, last.complete; !l.complete {
-		l.on = observation{unknown: "they were not all read in time"}
+	if ctx.Err() != nil {
+		// The dependents that were read depend on the time that each read took.
+		r.late.add(o.GetUID(), r.now)
+		return unread
 	}
-	return l
+
+	on.unknown = deletion.Names(unknown)
+	on.blockers = slices.DeleteFunc(on.blockers, func(b blocker) bool { return late[b.GroupVersionKind] })
+	slices.SortStableFunc(on.blockers, byUrgency)
+	return on
 }
 
 // unique returns the dependents of a list once each.
 func unique(list []Dependent) []Dependent {
 	seen := make(map[Dependent]bool, len(list))
 	return slices.DeleteFunc(slices.Clone(list), func(d Dependent) bool {
-		had := seen[d.key()]
-		seen[d.key()] = true
+		d.Owner = ""
+		had := seen[d]
+		seen[d] = true
 		return had
 	})
 }
 
-// blocker returns why a dependent of o still exists, or nil if it doesn't. An error is why it
-// could not be read, which the blocker says, too.
-func (r *dependentReader) blocker(
+// A dependentReader reads for one look. A cache may have to start to watch a kind, and never answers if that is
+// forbidden. One kind must neither hide the others nor delay each look, so a kind that is late is not read for a
+// minute.
+type dependentReader struct {
+	client.Reader
+
+	// live is nil if there is none.
+	live client.Reader
+
+	// watched reports whether the cache watches a kind already. It is nil if that is not known of any.
+	watched func(of schema.GroupVersionKind) bool
+
+	late *lateReads
+	now  time.Time
+}
+
+// Get an object.
+func (r dependentReader) Get(
+	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
+) error {
+	return r.read(ctx, o, func(ctx context.Context) error { return r.Reader.Get(ctx, key, o, opts...) })
+}
+
+// List objects.
+func (r dependentReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	return r.read(ctx, l, func(ctx context.Context) error { return r.Reader.List(ctx, l, opts...) })
+}
+
+// getReferenced gets an object whose kind was read from a user's reference. The reference must not make a cache watch
+// that kind.
+func (r dependentReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object) error {
+	if r.live != nil && (r.watched == nil || !r.watched(o.GetObjectKind().GroupVersionKind())) {
+		r.Reader = r.live
+	}
+	return r.Get(ctx, key, o)
+}
+
+func (r dependentReader) read(ctx context.Context, o runtime.Object, read func(ctx context.Context) error) error {
+	of := o.GetObjectKind().GroupVersionKind()
+	if r.late.has(of, r.now) {
+		return errLate
+	}
+	rctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	err := read(rctx)
+
+	// The look may have ended before the read had its time, and objects of Go types have no kind.
+	if !isLate(err) || ctx.Err() != nil || of.Empty() {
+		return err
+	}
+	r.late.add(of, r.now)
+	return errLate
+}
+
+// isLate reports whether err says that there was no answer in time. A client's own limiter refuses a request that could
+// not be sent in time.
+func isLate(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || kerrors.IsTimeout(err) ||
+		err != nil && strings.Contains(err.Error(), "would exceed context deadline")
+}
+
+// blocker returns why a dependent of o still exists, or nil if it doesn't. An error is why it could not be read, which
+// the blocker says, too.
+func (r dependentReader) blocker(
 	ctx context.Context, d Dependent, l DependentLister, o client.Object,
 ) (*blocker, error) {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(d.GroupVersionKind)
-	get := r.Get
-	if _, named := r.named.Load(d.GroupVersionKind); named || d.Owner != "" {
-		get = r.getReferenced
+	var err error
+	if d.Owner != "" {
+		err = r.getReferenced(ctx, d.NamespacedName, u)
+	} else {
+		err = r.Get(ctx, d.NamespacedName, u)
 	}
 
-	if err := get(ctx, d.NamespacedName, u); err != nil {
-		if seam.IsGone(err) {
-			return nil, nil //nolint:nilnil // It doesn't exist.
-		}
+	switch {
+	case seam.IsGone(err):
+		return nil, nil //nolint:nilnil // It doesn't exist.
+	case err != nil:
 		return &blocker{Dependent: d, why: "unknown: " + unreadable(err), urgency: urgencyStuck}, err
 	}
 
@@ -119,4 +180,28 @@ func (r *dependentReader) blocker(
 	case listed:
 	}
 	return &b, nil
+}
+
+// lateReads has what was not read in time: kinds, and the UIDs of objects with too many dependents. It is safe for
+// concurrent use.
+type lateReads struct {
+	mu    sync.Mutex
+	until map[any]time.Time
+}
+
+func (l *lateReads) has(key any, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now.Before(l.until[key])
+}
+
+func (l *lateReads) add(key any, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until == nil {
+		l.until = map[any]time.Time{}
+	}
+	// Users make up kinds.
+	maps.DeleteFunc(l.until, func(_ any, until time.Time) bool { return !now.Before(until) })
+	l.until[key] = now.Add(lateFor)
 }

@@ -3,13 +3,13 @@ package reconciler_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -18,235 +18,192 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// delayReads makes each read of a dependent take as long as takes returns for it, or until its
-// context is done.
-func delayReads(c *cluster, takes func(name string) time.Duration) {
+// never is longer than any read may take.
+const never = time.Hour
+
+// delayReads makes each read of an object of a kind but the composite take that long, or until its context is done.
+func delayReads(c *cluster, takes func(kind string) (time.Duration, error)) {
 	c.api.Before = func(ctx context.Context, r testkit.Request) error {
-		if verbOf(r) != "get" || r.Object.GetObjectKind().GroupVersionKind() != things {
+		kind := r.Object.GetObjectKind().GroupVersionKind().Kind
+		if verb := verbOf(r); verb != "get" && verb != "list" || kind == composites.Kind {
 			return nil
 		}
+		d, err := takes(kind)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(takes(r.Key.Name)):
-			return nil
+		case <-time.After(d):
+			return err
 		}
 	}
 }
 
-// held returns n dependents of a composite resource that a finalizer holds.
-func newThings(n int) []*unstructured.Unstructured {
+// newDependents returns n dependents of a composite resource that a finalizer holds, and a Secret if there is another.
+func newDependents(n int, secret bool) []*unstructured.Unstructured {
+	mods := []func(*unstructured.Unstructured){
+		withController(newComposite()), withDeletionTimestamp, withFinalizers("f"),
+	}
 	var out []*unstructured.Unstructured
 	for i := range n {
-		out = append(out, newObject(
-			things, "", fmt.Sprintf("t%03d", i), withController(newComposite()), withDeletionTimestamp,
-			withFinalizers("f"),
-		))
+		out = append(out, newObject(things, "", fmt.Sprintf("t%d", i), mods...))
+	}
+	if secret {
+		out = append(out, newObject(secrets, "", "s", mods...))
 	}
 	return out
 }
 
-// newReconcilerWithDependents returns a reconciler of composite resources with dependents.
-func newReconcilerWithDependents(c *cluster, inner func(client.Client) reconcile.Reconciler) *reconciler.Reconciler {
-	return reconciler.New(c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()))
-}
-
-// A report settles, however many dependents can be read in time.
-func TestReportSettles(t *testing.T) {
-	ms := time.Millisecond
+// One look has one deadline. What it did not read is not counted, and the same situation has the same text.
+func TestLook(t *testing.T) {
+	type look struct {
+		After   time.Duration // Since the previous one.
+		Takes   time.Duration
+		Reads   int // Of Things.
+		Message string
+	}
+	const (
+		two    = "0 of 2 dependents deleted, 0%. Thing/t0 since T: held by f. Thing/t1 since T: held by f."
+		unread = "Some dependents may be unknown: they were not read in time."
+		late   = "Some dependents may be unknown: Thing not read in time. Secret/s since T: held by f."
+		lists  = "Some dependents may be unknown: not read in time. Secret/s since T: held by f."
+	)
+	limited := errors.New("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")
 	cases := map[string]struct {
 		reason string
 		things int
-
-		// takes is how long a read takes in one of the reconciles, which are apart.
-		takes func(reconcile int) time.Duration
-		apart time.Duration
-		want  string
-
-		// writes is the most that follow the first reconcile.
-		writes int
+		secret bool
+		lister reconciler.DependentLister
+		takes  func(look int) (time.Duration, error) // Of a Thing.
+		want   []look
 	}{
-		"AllRead": {
-			reason: "Dependents that can be read in time should be counted at once.",
-			things: 8, apart: 10 * time.Second,
-			takes: func(int) time.Duration { return 600 * ms },
-			want:  "0 of 8 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 5 more.",
+		"InTime": {
+			reason: "Dependents that are read before the deadline should be counted.",
+			things: 2,
+			takes:  func(int) (time.Duration, error) { return 900 * time.Millisecond, nil },
+			want:   []look{{Takes: 1800 * time.Millisecond, Reads: 2, Message: two}},
 		},
-		"SomeRead": {
-			reason: "The next reconciles should read the other dependents, and then count all.",
-			things: 12, apart: 10 * time.Second, writes: 1,
-			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
-			want:  "0 of 12 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 9 more.",
+		"TooMany": {
+			reason: "Of a list that takes too long nothing should be counted or named, and it should rest for a minute.",
+			things: 9,
+			takes:  func(int) (time.Duration, error) { return 600 * time.Millisecond, nil },
+			want: []look{
+				{Takes: 5 * time.Second, Reads: 9, Message: unread},
+				{After: 10 * time.Second, Message: unread},
+				{After: time.Minute, Takes: 5 * time.Second, Reads: 9, Message: unread},
+			},
 		},
-		"ManyReconciles": {
-			reason: "A long list should be read in several reconciles.", things: 60, apart: 10 * time.Second, writes: 1,
-			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
-			want:  "0 of 60 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 57 more.",
+		"LateKind": {
+			reason: "A kind that a cache never gets should hide no other, and be waited for once a minute.",
+			things: 2, secret: true,
+			takes: func(int) (time.Duration, error) { return never, nil },
+			want: []look{
+				{Takes: time.Second, Reads: 1, Message: late},
+				{After: 10 * time.Second, Message: late},
+				{After: time.Minute, Takes: time.Second, Reads: 1, Message: late},
+			},
 		},
-		"AtTheLimit": {
-			reason: "The report should not depend on the number of dependents that are read in time.",
-			things: 9, apart: 10 * time.Second,
-			takes: func(n int) time.Duration { return time.Duration(500+n%3*100) * ms },
-			want:  "0 of 9 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f. And 6 more.",
+		"LateKindIsBack": {
+			reason: "A kind that was late should be counted again when it is read in time.",
+			things: 2, secret: false,
+			takes: func(n int) (time.Duration, error) { return map[int]time.Duration{0: never}[n], nil },
+			want: []look{
+				{Takes: time.Second, Reads: 1, Message: "Some dependents may be unknown: Thing not read in time."},
+				{After: time.Minute, Reads: 2, Message: two},
+			},
 		},
-		"NotReadYet": {
-			reason: "Dependents should be counted and named only after all have been read.",
-			things: 60, apart: time.Second,
-			takes: func(n int) time.Duration { return time.Duration(700+n%3*100) * ms },
-			want:  "Some dependents may be unknown: they were not all read in time.",
+		"Limiter": {
+			reason: "A request that the client's own limiter refuses was not in time either.",
+			things: 2, secret: true,
+			takes: func(int) (time.Duration, error) { return 0, limited },
+			want:  []look{{Reads: 1, Message: late}},
+		},
+		"LateList": {
+			reason: "A list of a kind should be waited for as a read of one object is.",
+			things: 2, secret: true, lister: reconciler.OwnedObjects(things, secrets),
+			takes: func(int) (time.Duration, error) { return never, nil },
+			want: []look{
+				{Takes: time.Second, Message: lists},
+				{After: 10 * time.Second, Message: lists},
+			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				list := newThings(tc.things)
+				list := newDependents(tc.things, tc.secret)
 				o := newComposite(list...)
 				c := newCluster(append(list, o)...)
 				n := 0
-				delayReads(c, func(string) time.Duration { return tc.takes(n) })
-				r := newReconcilerWithDependents(c, newIdleReconciler())
-				mustReconcile(t, r, o)
-				c.api.Forget()
-				for n = 1; n < 16; n++ {
-					time.Sleep(tc.apart)
-					mustReconcile(t, r, o)
+				delayReads(c, func(kind string) (time.Duration, error) {
+					if kind == secrets.Kind || kind == secrets.Kind+"List" {
+						return 0, nil
+					}
+					return tc.takes(n)
+				})
+				if tc.lister == nil {
+					tc.lister = reconciler.ComposedResources()
 				}
-				expectEqual(t, tc.reason, "message", tc.want, c.condition(t, o, reconciler.TypeDeleting).Message)
-				expectEqual(t, tc.reason, "writes after the first reconcile", tc.writes, c.api.Writes())
+				r := reconciler.New(c, composites, newIdleReconciler(), reconciler.WithDependents(tc.lister))
+				for i, want := range tc.want {
+					n = i
+					time.Sleep(want.After)
+					c.api.Forget()
+					began := time.Now()
+					mustReconcile(t, r, o)
+					got := look{
+						After: want.After, Takes: time.Since(began), Reads: c.count("get Thing"),
+						Message: c.condition(t, o, reconciler.TypeDeleting).Message,
+					}
+					expectEqual(t, tc.reason, fmt.Sprintf("look %d", i), want, got)
+					if i > 0 && want.Message == tc.want[i-1].Message {
+						expectEqual(t, tc.reason, "writes for the same text", 0, c.api.Writes())
+					}
+				}
 			})
 		})
 	}
 }
 
-// A dependent that is read again replaces the earlier read.
-func TestReportSettles_Changes(t *testing.T) {
+// The many dependents of one object say nothing about another's.
+func TestLook_AnotherObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		list := newThings(12)
+		list := newDependents(9, false)
 		o := newComposite(list...)
-		c := newCluster(append(list, o)...)
-		delayReads(c, func(string) time.Duration { return 600 * time.Millisecond })
-		r := newReconcilerWithDependents(c, newIdleReconciler())
-		for range 3 {
-			mustReconcile(t, r, o)
-			time.Sleep(10 * time.Second)
-		}
-		for _, gone := range list[:11] {
-			c.release(t, gone, "f")
-		}
-		for range 3 {
-			mustReconcile(t, r, o)
-			time.Sleep(10 * time.Second)
-		}
+		y := newObject(composites, "", "y", withFinalizers("f"), withDeletionTimestamp, withConditions())
+		own := newObject(things, "", "own", withController(y), withDeletionTimestamp, withFinalizers("f"))
+		withField(fieldPath("spec", "crossplane", "resourceRefs"), []any{referenceTo(own)})(y)
+		c := newCluster(append(list, o, y, own)...)
+		delayReads(c, func(string) (time.Duration, error) { return 600 * time.Millisecond, nil })
+		r := reconciler.New(
+			c, composites, newIdleReconciler(), reconciler.WithDependents(reconciler.ComposedResources()),
+		)
+		mustReconcile(t, r, o)
+		mustReconcile(t, r, y)
 		expectEqual(
-			t, "Two reconciles read all of them.", "message",
-			"11 of 12 dependents deleted, 91%. Thing/t011 since T: held by f.",
-			c.condition(t, o, reconciler.TypeDeleting).Message,
+			t, "A long list of one object should not keep another's dependents from being read.", "message",
+			"0 of 1 dependents deleted, 0%. Thing/own since T: held by f.",
+			c.condition(t, y, reconciler.TypeDeleting).Message,
 		)
 	})
 }
 
-// Dependents are read once in a reconcile, and for no longer than its budget.
-func TestOneLookInAReconcile(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		things int
-		takes  time.Duration
-
-		wantTime  time.Duration
-		wantReads int
-	}{
-		"Fast": {
-			reason:    "Three status writes should have one look at the dependents.",
-			things:    2,
-			takes:     time.Millisecond,
-			wantTime:  2 * time.Millisecond,
-			wantReads: 2,
+// Dependents are read once in a reconcile.
+func TestLook_OnceInAReconcile(t *testing.T) {
+	list := newDependents(2, false)
+	o := newComposite(list...)
+	c := newCluster(append(list, o)...)
+	r := reconciler.New(c, composites, newCompositeReconciler(
+		func(ctx context.Context, cl client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+			for i := range 3 {
+				withField(fieldPath("status", "phase"), fmt.Sprint(i))(&o.Unstructured)
+				o.SetConditions(xpv2.Deleting())
+				if err := cl.Status().Update(ctx, o); err != nil {
+					return reconcile.Result{}, err
+				}
+			}
+			return reconcile.Result{}, nil
 		},
-		"Slow": {
-			reason:    "Three status writes should share the budget of the reconcile, and read no dependent twice.",
-			things:    40,
-			takes:     400 * time.Millisecond,
-			wantTime:  5 * time.Second,
-			wantReads: 13,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := newComposite(newThings(tc.things)...)
-				c := newCluster(append(newThings(tc.things), o)...)
-				delayReads(c, func(string) time.Duration { return tc.takes })
-				r := newReconcilerWithDependents(c, newCompositeReconciler(writeStatusThrice))
-				began := time.Now()
-				mustReconcile(t, r, o)
-				expectEqual(t, tc.reason, "time", tc.wantTime, time.Since(began))
-				expectEqual(t, tc.reason, "reads", tc.wantReads, c.count("get Thing"))
-			})
-		})
-	}
-}
-
-func writeStatusThrice(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-	for i := range 3 {
-		withField(fieldPath("status", "phase"), fmt.Sprint(i))(&o.Unstructured)
-		o.SetConditions(xpv2.Deleting())
-		if err := c.Status().Update(ctx, o); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	return reconcile.Result{}, nil
-}
-
-// An object whose dependents are slow to read takes half a worker, however often it is
-// reconciled, and however many there are of them.
-func TestSlowDependentsLeaveWorkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const slow = 8
-		var all []*unstructured.Unstructured
-		var objects []*unstructured.Unstructured
-		for i := range slow {
-			name := fmt.Sprintf("slow-%d", i)
-			o := newObject(composites, "", name, withFinalizers("f"), withDeletionTimestamp, withConditions())
-			refs := []any{}
-			for j := range 20 {
-				thing := newObject(
-					things, "", fmt.Sprintf("slow-%d-%d", i, j), withController(o), withDeletionTimestamp,
-					withFinalizers("f"),
-				)
-				refs, all = append(refs, referenceTo(thing)), append(all, thing)
-			}
-			withField(fieldPath("spec", "crossplane", "resourceRefs"), refs)(o)
-			objects = append(objects, o)
-		}
-		quick := newComposite(newThings(3)...)
-		all = append(append(all, newThings(3)...), quick)
-		c := newCluster(append(all, objects...)...)
-		delayReads(c, func(name string) time.Duration {
-			if strings.HasPrefix(name, "slow") {
-				return 500 * time.Millisecond
-			}
-			return time.Millisecond
-		})
-		r := newReconcilerWithDependents(c, newIdleReconciler())
-		began, busy := time.Now(), time.Duration(0)
-		for time.Since(began) < 3*time.Minute {
-			for _, o := range objects {
-				start := time.Now()
-				mustReconcile(t, r, o)
-				busy += time.Since(start)
-			}
-			time.Sleep(time.Second)
-		}
-		if total := time.Since(began); busy > total*6/10 {
-			t.Errorf("The only worker was busy with slow dependents for %s of %s", busy, total)
-		}
-		start := time.Now()
-		mustReconcile(t, r, quick)
-		expectEqual(t, "An object whose dependents are read quickly has its report at once.", "message, at once",
-			[]any{
-				"0 of 3 dependents deleted, 0%. Thing/t000 since T: held by f. Thing/t001 since T: held by f. Thing/t002 since T: held by f.",
-				true,
-			},
-			[]any{c.condition(t, quick, reconciler.TypeDeleting).Message, time.Since(start) < 50*time.Millisecond})
-	})
+	), reconciler.WithDependents(reconciler.ComposedResources()))
+	mustReconcile(t, r, o)
+	expectEqual(t, "Three status writes should have one look at the dependents.", "reads", 2, c.count("get Thing"))
 }

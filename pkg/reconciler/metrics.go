@@ -29,11 +29,6 @@ type Metrics struct {
 
 	mu      sync.Mutex
 	reports map[reportKey]blockedReport
-
-	// reporters counts the reconcilers that use the metrics, and withdrawn is the
-	// last of each kind that was withdrawn.
-	reporters reporter
-	withdrawn map[schema.GroupVersionKind]reporter
 }
 
 // reportKey is the name of an object that is being deleted. Another object may have it
@@ -47,13 +42,7 @@ type reportKey struct {
 type blockedReport struct {
 	uid    types.UID
 	reason xpv2.ConditionReason
-
-	// by is the reporter that said it.
-	by reporter
 }
-
-// A reporter is one of the reconcilers that use the metrics. Later ones are greater.
-type reporter int
 
 // NewMetrics returns metrics of no objects.
 func NewMetrics() *Metrics {
@@ -75,8 +64,7 @@ func NewMetrics() *Metrics {
 			Name: "graft_deletion_orphaned_total",
 			Help: "Objects whose finalizers were removed because an operator asked for it.",
 		}, []string{"gvk"}),
-		reports:   map[reportKey]blockedReport{},
-		withdrawn: map[schema.GroupVersionKind]reporter{},
+		reports: map[reportKey]blockedReport{},
 	}
 }
 
@@ -100,31 +88,18 @@ func (m *Metrics) collectors() []prometheus.Collector {
 
 // Withdraw the reports of the reconcilers of a kind. Call it when their controller
 // was stopped, because the kind is deleted for example: they won't see that its
-// objects no longer exist. Their later reports are ignored. A reconciler of that kind
-// that New returns later reports as usual.
+// objects no longer exist.
 func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.withdrawn[of] = m.reporters
 	maps.DeleteFunc(m.reports, func(d reportKey, _ blockedReport) bool { return d.kind == of })
 	m.blocked.DeletePartialMatch(prometheus.Labels{"gvk": of.String()})
-}
-
-// join returns a new reporter.
-func (m *Metrics) join() reporter {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reporters++
-	return m.reporters
 }
 
 // reported notes why an object is still there.
 func (m *Metrics) reported(d reportKey, said blockedReport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if said.by <= m.withdrawn[d.kind] {
-		return
-	}
 	m.withdraw(d)
 	m.reports[d] = said
 	m.blocked.WithLabelValues(d.kind.String(), string(said.reason)).Inc()

@@ -246,7 +246,6 @@ func TestMetricsWithdraw(t *testing.T) {
 	// controller is started.
 	r.c.release(t, goes, "example.org/f")
 	r.c.release(t, unseen, "example.org/f")
-	stopped := r.Reconciler
 	r.restart()
 	mustReconcile(t, r, stays)
 	check("an object that is reported again counts once", requested(3))
@@ -265,46 +264,115 @@ func TestMetricsWithdraw(t *testing.T) {
 			t.Errorf("nothing of a kind that may never be back stays: %s", l)
 		}
 	}
-	mustReconcile(t, stopped, stays)
 	mustReconcile(t, r, stays)
-	check("a reconciler that was withdrawn reports nothing", map[string]int{})
-	r.restart()
-	mustReconcile(t, r, stays)
-	check("a later one reports", requested(1))
+	check("a reconciler that is started later reports", requested(1))
 }
 
-// A deadline is reported once, also if requests fail at that time.
-func TestDeadline(t *testing.T) {
-	waits := conditionText{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f."}
-	late := conditionText{"True", "DeadlineExceeded", "The deadline for the deletion was T. " + waits.Message}
-	past := func(r *testReconciler, o *unstructured.Unstructured) {
-		r.now = o.GetDeletionTimestamp().Add(2 * time.Hour)
+var (
+	waitsForThing = conditionText{
+		"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a since T: held by f.",
 	}
-	before := func(r *testReconciler, o *unstructured.Unstructured) {
-		r.now = o.GetDeletionTimestamp().Add(time.Hour - 1)
+	exceedsDeadline = conditionText{
+		"True", "DeadlineExceeded", "The deadline for the deletion was T. " + waitsForThing.Message,
 	}
-	writes := func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-		o.SetConditions(xpv2.ReconcileSuccess())
-		return reconcile.Result{}, c.Status().Update(ctx, o)
-	}
-	cases := map[string]struct {
-		reason string
-		bare   bool // The object has no conditions yet.
+)
 
-		// run reconciles after the deadline has passed, which is in the future when
-		// the object is reconciled for the first time, unless it is bare.
-		run  func(t *testing.T, r *testReconciler, o *unstructured.Unstructured)
-		told int
-		want conditionText
-	}{
+func pastDeadline(r *testReconciler, o *unstructured.Unstructured) {
+	r.now = o.GetDeletionTimestamp().Add(2 * time.Hour)
+}
+
+func beforeDeadline(r *testReconciler, o *unstructured.Unstructured) {
+	r.now = o.GetDeletionTimestamp().Add(time.Hour - 1)
+}
+
+func writeStatus(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+	o.SetConditions(xpv2.ReconcileSuccess())
+	return reconcile.Result{}, c.Status().Update(ctx, o)
+}
+
+// A deadlineCase is what happens when the deadline of a deletion passes.
+type deadlineCase struct {
+	reason string
+	bare   bool // The object has no conditions yet.
+
+	// run reconciles after the deadline has passed, which is in the future when
+	// the object is reconciled for the first time, unless it is bare.
+	run  func(t *testing.T, r *testReconciler, o *unstructured.Unstructured)
+	told int
+	want conditionText
+}
+
+// A deadline is reported once.
+func TestDeadline(t *testing.T) {
+	runDeadlineCases(t, map[string]deadlineCase{
 		"NotYet": {
 			reason: "Before the deadline nothing is reported.",
 			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
-				before(r, o)
+				beforeDeadline(r, o)
 				mustReconcile(t, r, o)
 			},
-			want: waits,
+			want: waitsForThing,
 		},
+		"InReconcile": {
+			reason: "If it passes while the inner reconciler works, the next reconcile comes at once.",
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				beforeDeadline(r, o)
+				r.inner = func(
+					ctx context.Context, c client.Client, x *composite.Unstructured,
+				) (reconcile.Result, error) {
+					pastDeadline(r, o)
+					return writeStatus(ctx, c, x)
+				}
+				result := mustReconcile(t, r, o)
+				expectEqual(
+					t, "", "told, and the next reconcile", []any{0, time.Duration(1)},
+					[]any{r.called, result.RequeueAfter},
+				)
+				mustReconcile(t, r, o)
+			},
+			told: 1,
+			want: exceedsDeadline,
+		},
+		"FirstConditions": {
+			reason: "It has passed when the object gets conditions.", bare: true,
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.inner = writeStatus
+				mustReconcileTimes(t, 2, r, o)
+			},
+			told: 1,
+			want: exceedsDeadline,
+		},
+		"OrphanUnable": {
+			reason: "A wish to orphan the object changes nothing without the option.",
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+				mustReconcile(t, r, o)
+			},
+			told: 1,
+			want: exceedsDeadline,
+		},
+		"OrphanWithdrawn": {
+			reason: "It has passed when an operator withdraws the wish to orphan the object.",
+			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
+				r.now = o.GetDeletionTimestamp().Add(time.Minute)
+				r.c.fail = refuseVerb("delete", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("in use")))
+				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
+				_, _ = r.Reconcile(context.Background(), requestFor(o))
+				pastDeadline(r, o)
+				_, _ = r.Reconcile(context.Background(), requestFor(o))
+				expectEqual(t, "", "told of an object that is orphaned", 0, r.called)
+				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, ""))
+				mustReconcileTimes(t, 2, r, o)
+			},
+			told: 1,
+			want: exceedsDeadline,
+		},
+	})
+}
+
+// A deadline is reported once, also if requests fail at that time, or the cache is stale.
+func TestDeadline_Faults(t *testing.T) {
+	runDeadlineCases(t, map[string]deadlineCase{
 		"StaleCache": {
 			reason: "Neither a stale cache nor a restart makes it be reported again.",
 			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
@@ -318,7 +386,7 @@ func TestDeadline(t *testing.T) {
 				mustReconcile(t, r, o)
 			},
 			told: 1,
-			want: late,
+			want: exceedsDeadline,
 		},
 		"StaleCacheWithoutLiveReader": {
 			reason: "Nor does a conflict, after which nothing was written.",
@@ -336,7 +404,7 @@ func TestDeadline(t *testing.T) {
 				mustReconcile(t, r, o)
 			},
 			told: 1,
-			want: late,
+			want: exceedsDeadline,
 		},
 		"AnswerLost": {
 			reason: "If the answer to the write is lost, it is still reported.",
@@ -354,7 +422,7 @@ func TestDeadline(t *testing.T) {
 				mustReconcileTimes(t, 2, r, o)
 			},
 			told: 1,
-			want: late,
+			want: exceedsDeadline,
 		},
 		"Forbidden": {
 			reason: "Without permission to write it on the object, it is reported once.",
@@ -363,27 +431,7 @@ func TestDeadline(t *testing.T) {
 				mustReconcileTimes(t, 2, r, o)
 			},
 			told: 1,
-			want: waits,
-		},
-		"InReconcile": {
-			reason: "If it passes while the inner reconciler works, the next reconcile comes at once.",
-			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
-				before(r, o)
-				r.inner = func(
-					ctx context.Context, c client.Client, x *composite.Unstructured,
-				) (reconcile.Result, error) {
-					past(r, o)
-					return writes(ctx, c, x)
-				}
-				result := mustReconcile(t, r, o)
-				expectEqual(
-					t, "", "told, and the next reconcile", []any{0, time.Duration(1)},
-					[]any{r.called, result.RequeueAfter},
-				)
-				mustReconcile(t, r, o)
-			},
-			told: 1,
-			want: late,
+			want: waitsForThing,
 		},
 		"LeftAndReturned": {
 			reason: "The cache may lack the object for a while: its label gave it to another shard, and back.",
@@ -399,7 +447,7 @@ func TestDeadline(t *testing.T) {
 				)
 			},
 			told: 1,
-			want: late,
+			want: exceedsDeadline,
 		},
 		"LeftAndReturnedThrottled": {
 			reason: "The same if the API server throttles the read that finds out whether the object exists.",
@@ -410,7 +458,7 @@ func TestDeadline(t *testing.T) {
 				mustReconcile(t, r, o)
 				r.c.fail = refuseVerb("get", kerrors.NewNotFound(schema.GroupResource{}, o.GetName()))
 				mustReconcile(t, r, o)
-				past(r, o)
+				pastDeadline(r, o)
 				r.c.fail = func(verb string, of client.Object, _ bool) error {
 					if verb != "live" || of.GetName() != o.GetName() {
 						return nil
@@ -422,43 +470,13 @@ func TestDeadline(t *testing.T) {
 				mustReconcileTimes(t, 2, r, o)
 			},
 			told: 1,
-			want: late,
+			want: exceedsDeadline,
 		},
-		"FirstConditions": {
-			reason: "It has passed when the object gets conditions.", bare: true,
-			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
-				r.inner = writes
-				mustReconcileTimes(t, 2, r, o)
-			},
-			told: 1,
-			want: late,
-		},
-		"OrphanUnable": {
-			reason: "A wish to orphan the object changes nothing without the option.",
-			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
-				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
-				mustReconcile(t, r, o)
-			},
-			told: 1,
-			want: late,
-		},
-		"OrphanWithdrawn": {
-			reason: "It has passed when an operator withdraws the wish to orphan the object.",
-			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
-				r.now = o.GetDeletionTimestamp().Add(time.Minute)
-				r.c.fail = refuseVerb("delete", kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("in use")))
-				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
-				_, _ = r.Reconcile(context.Background(), requestFor(o))
-				past(r, o)
-				_, _ = r.Reconcile(context.Background(), requestFor(o))
-				expectEqual(t, "", "told of an object that is orphaned", 0, r.called)
-				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, ""))
-				mustReconcileTimes(t, 2, r, o)
-			},
-			told: 1,
-			want: late,
-		},
-	}
+	})
+}
+
+func runDeadlineCases(t *testing.T, cases map[string]deadlineCase) {
+	t.Helper()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dep := newObject(
@@ -478,7 +496,7 @@ func TestDeadline(t *testing.T) {
 			if !tc.bare {
 				mustReconcile(t, r, o)
 			}
-			past(r, o)
+			pastDeadline(r, o)
 			tc.run(t, r, o)
 			got := []int{
 				r.countEvents("DeletionDeadlineExceeded"), r.called,

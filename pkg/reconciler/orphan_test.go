@@ -32,113 +32,129 @@ const (
 	gcForeground = metav1.FinalizerDeleteDependents
 )
 
-// The finalizers are removed if an operator asks for it; owned objects stay.
-func TestForceOrphan(t *testing.T) {
-	wish := withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
-	option := reconciler.WithForceOrphan(mine, "example.org/other")
-	hint := "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: that removes example.org/mine, and deletes nothing."
-	requested := conditionText{"True", "DeletionRequested", hint}
-	waits := " Until that is permitted, the deletion waits: see the event CannotForceOrphan. To continue it instead, remove the annotation graft.crossplane.io/force-orphan."
-	notKept := conditionText{
+// What the condition of an object says that an operator asked to orphan.
+const (
+	orphanHint = "Deletion was requested. To orphan it, set the annotation graft.crossplane.io/force-orphan=uid-of-x: " +
+		"that removes example.org/mine, and deletes nothing."
+	orphanWaits = " Until that is permitted, the deletion waits: see the event CannotForceOrphan. To continue it instead, " +
+		"remove the annotation graft.crossplane.io/force-orphan."
+	orphanDone = "An operator asked to orphan it, and finalizers were removed."
+)
+
+var (
+	orphanWish    = withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-x")
+	wantRequested = conditionText{"True", "DeletionRequested", orphanHint}
+	wantSilent    = conditionText{"True", "DeletionRequested", "Deletion was requested."}
+	wantWaiting   = conditionText{
 		"True", "ForceOrphaned",
-		"An operator asked to orphan it, but the API server refused to delete it with the propagation policy Orphan. Without that the garbage collector would delete the objects that it owns. So these finalizers are kept: example.org/mine." +
-			waits,
+		orphanDone + " Waiting for other controllers to remove their finalizers: example.org/theirs.",
 	}
-	notRemoved := conditionText{
-		"True", "ForceOrphaned",
-		"An operator asked to orphan it, but the API server refused to remove these finalizers: example.org/mine." +
-			waits,
+	wantOrphaned  = conditionText{"True", "ForceOrphaned", orphanDone + " Deletion was requested."}
+	wantAnnounced = conditionText{
+		"True", "ForceOrphaned", "An operator asked to orphan it: these finalizers are removed, whatever they wait for: " +
+			"example.org/mine. The objects that it owns are not deleted because of that.",
 	}
-	announced := conditionText{
-		"True", "ForceOrphaned",
-		"An operator asked to orphan it: these finalizers are removed, whatever they wait for: example.org/mine. The objects that it owns are not deleted because of that.",
+	wantNotKept = conditionText{
+		"True", "ForceOrphaned", "An operator asked to orphan it, but the API server refused to delete it with the " +
+			"propagation policy Orphan. Without that the garbage collector would delete the objects that it owns. " +
+			"So these finalizers are kept: example.org/mine." + orphanWaits,
 	}
-	operationRuns := conditionText{
-		"True", "ForceOrphaned",
-		"An operator asked to orphan it, but an operation on its external resource, a create, may run until T: it is recorded as running. After that these finalizers are removed: example.org/mine.",
+	wantNotRemoved = conditionText{
+		"True", "ForceOrphaned", "An operator asked to orphan it, but the API server refused to remove these " +
+			"finalizers: example.org/mine." + orphanWaits,
 	}
-	operationResumable := operationRuns
-	operationResumable.Message = strings.Replace(
-		operationRuns.Message, "it is recorded as running",
-		"it was interrupted, and the provider resumes it by its handle", 1,
-	)
-	afterwards := conditionText{
-		"True", "ForceOrphaned",
-		"An operator asked to orphan it, and finalizers were removed. Deletion was requested.",
+)
+
+// wantOperation returns the condition while an operation may run.
+func wantOperation(why string) conditionText {
+	return conditionText{
+		"True", "ForceOrphaned", "An operator asked to orphan it, but an operation on its external resource, a create, " +
+			"may run until T: " + why + ". After that these finalizers are removed: example.org/mine.",
 	}
-	owned := []*unstructured.Unstructured{
+}
+
+func withdrawWish(t *testing.T, c *cluster) {
+	t.Helper()
+	c.update(t, newComposite(), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
+}
+
+func freezeComposite(t *testing.T, c *cluster) {
+	t.Helper()
+	c.freeze(t, newComposite())
+}
+
+func newOwned() []*unstructured.Unstructured {
+	return []*unstructured.Unstructured{
 		newObject(things, "", "a", withController(newComposite()), withFinalizers("f")),
 		newObject(things, "", "b", withController(newComposite()), withFinalizers("f")),
 	}
-	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
-	protected := &kerrors.StatusError{
-		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"},
-	}
-	boom := kerrors.NewInternalError(errors.New("boom"))
-	withdraw := func(t *testing.T, c *cluster) {
-		t.Helper()
-		c.update(t, newComposite(), func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
-	}
-	freeze := func(t *testing.T, c *cluster) {
-		t.Helper()
-		c.freeze(t, newComposite())
-	}
-	type want struct {
-		// Finalizers that are left; Gone if the object is.
-		Finalizers []string
-		Gone       bool
+}
 
-		// Trails is how many events and counts there are.
-		Trails int
+// An orphanWant is the outcome of a request to orphan an object.
+type orphanWant struct {
+	// Finalizers that are left; Gone if the object is.
+	Finalizers []string
+	Gone       bool
 
-		// Passes is how often the inner reconciler saw the object, Failures how
-		// many of the reconciles failed, and Deletes how often the object was
-		// deleted again.
-		Passes, Failures, Deletes int
+	// Trails is how many events and counts there are.
+	Trails int
 
-		// Deleting is the message of the condition, if the object exists.
-		Deleting conditionText
-	}
-	cases := map[string]struct {
-		reason string
-		mod    []func(*unstructured.Unstructured)
-		opts   []reconciler.Option
+	// Passes is how often the inner reconciler saw the object, Failures how
+	// many of the reconciles failed, and Deletes how often the object was
+	// deleted again.
+	Passes, Failures, Deletes int
 
-		// unable is whether the option is missing.
-		unable bool
+	// Deleting is the message of the condition, if the object exists.
+	Deleting conditionText
+}
 
-		// meanwhile is called before the nth request of a verb, or all if that is 0,
-		// which then fails with err.
-		verb      string
-		nth       int
-		meanwhile func(t *testing.T, c *cluster)
-		err       error
+// An orphanCase is a request to orphan an object, and how it fares.
+type orphanCase struct {
+	reason string
+	mod    []func(*unstructured.Unstructured)
+	opts   []reconciler.Option
 
-		// lost is whether the answer to that request is lost, and slow whether the
-		// garbage collector needs three reconciles.
-		lost, slow bool
+	// unable is whether the option is missing.
+	unable bool
 
-		// times is how many reconciles there are, 5 if it is 0. step is the time between two.
-		times int
-		step  time.Duration
+	// meanwhile is called before the nth request of a verb, or all if that is 0,
+	// which then fails with err.
+	verb      string
+	nth       int
+	meanwhile func(t *testing.T, c *cluster)
+	err       error
 
-		// cached is whether there is no live reader.
-		cached bool
-		want   want
-	}{
+	// lost is whether the answer to that request is lost, and slow whether the
+	// garbage collector needs three reconciles.
+	lost, slow bool
+
+	// times is how many reconciles there are, 5 if it is 0. step is the time between two.
+	times int
+	step  time.Duration
+
+	// cached is whether there is no live reader.
+	cached bool
+	want   orphanWant
+}
+
+// The finalizers are removed if an operator asks for it; owned objects stay.
+func TestForceOrphan(t *testing.T) {
+	runOrphanCases(t, map[string]orphanCase{
 		"Asked": {
 			reason: "With everything that it takes the finalizer goes, and with it the object, which the inner reconciler doesn't see.",
-			want:   want{Gone: true, Trails: 1, Deletes: 1},
+			want:   orphanWant{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"OperationRuns": {
 			reason: "The finalizers should stay while an operation runs on the external resource, and the inner reconciler should begin no other one.",
 			mod:    []func(*unstructured.Unstructured){withRunningOperation},
-			want:   want{Finalizers: []string{mine}, Deleting: operationRuns},
+			want:   orphanWant{Finalizers: []string{mine}, Deleting: wantOperation("it is recorded as running")},
 		},
 		"OperationResumable": {
 			reason: "The same for an operation that the next process resumes.",
 			mod:    []func(*unstructured.Unstructured){withRunningOperation, withResumableOperation},
-			want:   want{Finalizers: []string{mine}, Deleting: operationResumable},
+			want: orphanWant{
+				Finalizers: []string{mine}, Deleting: wantOperation("it was interrupted, and the provider resumes it by its handle"),
+			},
 		},
 		"OperationBegins": {
 			reason: "The same for an operation that began after the object was read.",
@@ -147,14 +163,16 @@ func TestForceOrphan(t *testing.T) {
 				t.Helper()
 				c.update(t, newComposite(), withRunningOperation)
 			},
-			want: want{Finalizers: []string{mine}, Deletes: 1, Deleting: operationRuns},
+			want: orphanWant{
+				Finalizers: []string{mine}, Deletes: 1, Deleting: wantOperation("it is recorded as running"),
+			},
 		},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too, and one that is paused.",
 			mod: []func(*unstructured.Unstructured){
 				withField(fieldPath("status"), "odd"), withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
 			},
-			want: want{Gone: true, Trails: 1, Deletes: 1},
+			want: orphanWant{Gone: true, Trails: 1, Deletes: 1},
 		},
 		"OptionRemoved": {
 			reason: "Nor without it any more, which the condition then does not say.",
@@ -162,44 +180,23 @@ func TestForceOrphan(t *testing.T) {
 				withConditions(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "")...),
 			},
 			unable: true,
-			want: want{
+			want: orphanWant{
 				Finalizers: []string{mine},
 				Passes:     5,
-				Deleting:   conditionText{"True", "DeletionRequested", "Deletion was requested."},
+				Deleting:   wantSilent,
 			},
-		},
-		"AnnouncementFails": {
-			reason: "Nothing is removed before that is announced.",
-			verb:   "status",
-			nth:    2,
-			err:    boom,
-			want:   want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
-		},
-		"AnnouncementFailsForLong": {
-			reason: "A condition that can't be written for long should not keep the finalizers: the event, the log and the count record it.",
-			mod: []func(*unstructured.Unstructured){
-				withConditions(reconciler.Deleting(time.Now(), reconciler.ReasonDeletionRequested, hint)...),
-			},
-			verb:  "status",
-			err:   boom,
-			times: 6,
-			want:  want{Gone: true, Trails: 1, Failures: 5, Deletes: 1},
-		},
-		"Unserved": {
-			reason: "A version that is not served for a while keeps nothing that the object owns.",
-			verb:   "delete", nth: 1, err: errUnserved, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 2},
 		},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
 			mod: []func(*unstructured.Unstructured){
 				func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(nil) },
 			},
-			want: want{Finalizers: []string{mine}, Passes: 5, Deleting: conditionText{Status: "Unknown"}},
+			want: orphanWant{Finalizers: []string{mine}, Passes: 5, Deleting: conditionText{Status: "Unknown"}},
 		},
 		"WrongUID": {
 			reason: "Not if another object was meant.",
 			mod:    []func(*unstructured.Unstructured){withAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-of-y")},
-			want:   want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
+			want:   orphanWant{Finalizers: []string{mine}, Passes: 5, Deleting: wantRequested},
 		},
 		"NoUID": {
 			reason: "Not if there is no UID to compare.",
@@ -207,19 +204,19 @@ func TestForceOrphan(t *testing.T) {
 				withAnnotation(reconciler.AnnotationKeyForceOrphan, ""),
 				func(u *unstructured.Unstructured) { u.SetUID("") },
 			},
-			want: want{
+			want: orphanWant{
 				Finalizers: []string{mine},
 				Passes:     5,
-				Deleting:   conditionText{"True", "DeletionRequested", strings.Replace(hint, "uid-of-x", "", 1)},
+				Deleting:   conditionText{"True", "DeletionRequested", strings.Replace(orphanHint, "uid-of-x", "", 1)},
 			},
 		},
 		"NotListed": {
 			reason: "A finalizer that the option doesn't list should stay.",
 			mod:    []func(*unstructured.Unstructured){withFinalizers(theirs)},
-			want: want{
+			want: orphanWant{
 				Finalizers: []string{theirs},
 				Passes:     5,
-				Deleting:   conditionText{"True", "DeletionRequested", "Deletion was requested."},
+				Deleting:   wantSilent,
 			},
 		},
 		"OrphanedByAnother": {
@@ -227,70 +224,130 @@ func TestForceOrphan(t *testing.T) {
 			mod: []func(*unstructured.Unstructured){
 				withFinalizers(gcOrphan), withAnnotation(reconciler.AnnotationKeyForceOrphan, ""),
 			},
-			slow: true, want: want{Gone: true, Passes: 3},
+			slow: true, want: orphanWant{Gone: true, Passes: 3},
 		},
 		"ForeignAndOwn": {
 			reason: "The inner reconciler, whose finalizer is gone, does not clean up after all while others hold the object.",
-			mod:    []func(*unstructured.Unstructured){wish, withFinalizers(theirs, mine)},
-			opts:   []reconciler.Option{option, reconciler.WithOwnFinalizers(mine)},
-			want: want{
+			mod:    []func(*unstructured.Unstructured){orphanWish, withFinalizers(theirs, mine)},
+			opts:   []reconciler.Option{reconciler.WithOwnFinalizers(mine)},
+			want: orphanWant{
 				Finalizers: []string{theirs},
 				Trails:     1,
 				Deletes:    1,
-				Deleting: conditionText{
-					"True", "ForceOrphaned",
-					"An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs.",
-				},
+				Deleting:   wantWaiting,
 			},
 		},
+		"Foreground": {
+			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
+			mod:    []func(*unstructured.Unstructured){withFinalizers(gcForeground, mine)},
+			want:   orphanWant{Gone: true, Trails: 1, Deletes: 1},
+		},
+		"CollectorIsFaster": {
+			reason:    "A garbage collector that is done before the finalizer is removed is not asked again.",
+			verb:      "update",
+			meanwhile: func(t *testing.T, c *cluster) { c.collectGarbage(t, newComposite(), newOwned()...) },
+			want:      orphanWant{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+		},
+		"CollectorIsSlow": {
+			reason: "The inner reconciler does not see an object that waits for the garbage collector alone.",
+			slow:   true,
+			want:   orphanWant{Gone: true, Trails: 1, Deletes: 1},
+		},
+	})
+}
+
+// A request that is withdrawn before the finalizers are removed changes nothing.
+func TestForceOrphan_Withdrawn(t *testing.T) {
+	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
+	runOrphanCases(t, map[string]orphanCase{
 		"WishWithdrawnLate": {
 			reason: "A wish that is withdrawn after the finalizer was removed, before the third write of status, changes nothing.",
-			mod:    []func(*unstructured.Unstructured){wish, withFinalizers(theirs, mine)},
-			opts:   []reconciler.Option{option, reconciler.WithOwnFinalizers(mine)},
+			mod:    []func(*unstructured.Unstructured){orphanWish, withFinalizers(theirs, mine)},
+			opts:   []reconciler.Option{reconciler.WithOwnFinalizers(mine)},
 			verb:   "status",
-			nth:    3, meanwhile: withdraw,
-			want: want{
+			nth:    3, meanwhile: withdrawWish,
+			want: orphanWant{
 				Finalizers: []string{theirs},
 				Trails:     1,
 				Deletes:    1,
-				Deleting: conditionText{
-					"True", "ForceOrphaned",
-					"An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs.",
-				},
+				Deleting:   wantWaiting,
 			},
 		},
 		"WishWithdrawn": {
 			reason:    "A wish that was withdrawn meanwhile is not fulfilled.",
 			verb:      "update",
-			meanwhile: withdraw,
-			want:      want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
+			meanwhile: withdrawWish,
+			want: orphanWant{
+				Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested,
+			},
 		},
 		"WishWithdrawnBeforeDelete": {
 			reason:    "Neither is one that was withdrawn before the object is deleted again.",
 			verb:      "delete",
-			meanwhile: withdraw,
-			want:      want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
+			meanwhile: withdrawWish,
+			want: orphanWant{
+				Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested,
+			},
 		},
 		"WishWithdrawnEarly": {
 			reason: "Neither is one that was withdrawn before it was announced, which is the second write of status.",
 			verb:   "status",
-			nth:    2, meanwhile: withdraw, want: want{Finalizers: []string{mine}, Passes: 5, Deleting: requested},
+			nth:    2, meanwhile: withdrawWish,
+			want: orphanWant{Finalizers: []string{mine}, Passes: 5, Deleting: wantRequested},
+		},
+		"RefusedAndWithdrawn": {
+			reason: "The deletion should continue when a request that was refused is withdrawn.",
+			verb:   "delete", nth: 1, meanwhile: withdrawWish, err: forbidden,
+			want: orphanWant{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested},
+		},
+	})
+}
+
+// Requests fail, answers are lost, and caches are stale.
+func TestForceOrphan_Faults(t *testing.T) {
+	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("no"))
+	protected := &kerrors.StatusError{
+		ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 409, Message: "in use"},
+	}
+	boom := kerrors.NewInternalError(errors.New("boom"))
+	runOrphanCases(t, map[string]orphanCase{
+		"AnnouncementFails": {
+			reason: "Nothing is removed before that is announced.",
+			verb:   "status",
+			nth:    2,
+			err:    boom,
+			want:   orphanWant{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+		},
+		"AnnouncementFailsForLong": {
+			reason: "A condition that can't be written for long should not keep the finalizers: the event, the log and the count record it.",
+			mod: []func(*unstructured.Unstructured){
+				withConditions(reconciler.Deleting(time.Now(), reconciler.ReasonDeletionRequested, orphanHint)...),
+			},
+			verb:  "status",
+			err:   boom,
+			times: 6,
+			want:  orphanWant{Gone: true, Trails: 1, Failures: 5, Deletes: 1},
+		},
+		"Unserved": {
+			reason: "A version that is not served for a while keeps nothing that the object owns.",
+			verb:   "delete", nth: 1, err: errUnserved,
+			want: orphanWant{Gone: true, Trails: 1, Failures: 1, Deletes: 2},
 		},
 		"Forbidden": {
 			reason: "Without permission to remove finalizers the inner reconciler must not clean up, and the condition says why.",
 			verb:   "update", err: forbidden,
-			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: notRemoved},
+			want: orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: wantNotRemoved},
 		},
 		"UpdateProtected": {
 			reason: "The same when a webhook refuses to remove finalizers with the code of a conflict.",
 			verb:   "update", err: protected,
-			want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: notRemoved},
+			want: orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: wantNotRemoved},
 		},
 		"Protected": {
 			reason: "The same if a webhook refuses: Crossplane's answers with the code of a conflict.",
 			verb:   "delete",
 			err:    protected,
-			want:   want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: notKept},
+			want:   orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: wantNotKept},
 		},
 		"RefusedAndGranted": {
 			reason: "A request that is refused at first should be granted later.",
@@ -299,98 +356,82 @@ func TestForceOrphan(t *testing.T) {
 			verb:   "delete",
 			nth:    1,
 			err:    forbidden,
-			want: want{
+			want: orphanWant{
 				Finalizers: []string{theirs},
 				Trails:     1,
 				Failures:   1,
 				Deletes:    2,
-				Deleting: conditionText{
-					"True", "ForceOrphaned",
-					"An operator asked to orphan it, and finalizers were removed. Waiting for other controllers to remove their finalizers: example.org/theirs.",
-				},
+				Deleting:   wantWaiting,
 			},
-		},
-		"RefusedAndWithdrawn": {
-			reason: "The deletion should continue when a request that was refused is withdrawn.",
-			verb:   "delete", nth: 1, meanwhile: withdraw, err: forbidden,
-			want: want{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: requested},
 		},
 		"ServerDown": {
 			reason: "What fails is tried again, and nothing is said to have happened. The garbage collector should not cause another reconcile each time.",
 			verb:   "update",
-			err:    boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: announced},
+			err:    boom,
+			want:   orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: wantAnnounced},
 		},
 		"ServerDownForLong": {
 			reason: "The object may own more objects after a while.",
 			verb:   "update",
 			err:    boom,
 			step:   30 * time.Second,
-			want:   want{Finalizers: []string{mine}, Failures: 5, Deletes: 3, Deleting: announced},
+			want:   orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 3, Deleting: wantAnnounced},
 		},
 		"ServerDownForDelete": {
 			reason: "Nothing is removed if the answer to the deletion is unknown.",
 			verb:   "delete",
-			err:    boom, want: want{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: announced},
+			err:    boom,
+			want:   orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: wantAnnounced},
 		},
 		"AnswerLost": {
 			reason: "The trail is left even if the answer was lost, and the object no longer exists.",
-			verb:   "update", nth: 1, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+			verb:   "update", nth: 1, lost: true, want: orphanWant{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"AnswerLostStaleCache": {
 			reason: "The same if the cache is stale.",
 			verb:   "update",
-			nth:    1, meanwhile: freeze, lost: true, want: want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
+			nth:    1, meanwhile: freezeComposite, lost: true,
+			want: orphanWant{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
 		},
 		"AnswerLostForeignStaleCache": {
 			reason:    "The same if both are true.",
 			mod:       []func(*unstructured.Unstructured){withFinalizers(mine, theirs)},
 			verb:      "update",
 			nth:       1,
-			meanwhile: freeze,
+			meanwhile: freezeComposite,
 			lost:      true,
-			want: want{
+			want: orphanWant{
 				Finalizers: []string{theirs},
 				Trails:     1,
 				Failures:   3,
 				Passes:     2,
 				Deletes:    1,
-				Deleting:   afterwards,
+				Deleting:   wantOrphaned,
 			},
 		},
 		"ForeignStaleCache": {
 			reason: "If the cache is stale, a write of the inner reconciler's meets no conflict.",
 			mod:    []func(*unstructured.Unstructured){withFinalizers(mine, theirs)},
-			verb:   "status", nth: 1, meanwhile: freeze,
-			want: want{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: afterwards},
+			verb:   "status", nth: 1, meanwhile: freezeComposite,
+			want: orphanWant{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: wantOrphaned},
 		},
 		"NoLiveReader": {
 			reason: "Everything can be read from the cache.",
 			cached: true,
-			want:   want{Gone: true, Trails: 1, Deletes: 1},
+			want:   orphanWant{Gone: true, Trails: 1, Deletes: 1},
 		},
-		"Foreground": {
-			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
-			mod:    []func(*unstructured.Unstructured){withFinalizers(gcForeground, mine)},
-			want:   want{Gone: true, Trails: 1, Deletes: 1},
-		},
-		"CollectorIsFaster": {
-			reason:    "A garbage collector that is done before the finalizer is removed is not asked again.",
-			verb:      "update",
-			meanwhile: func(t *testing.T, c *cluster) { c.collectGarbage(t, newComposite(), owned...) },
-			want:      want{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
-		},
-		"CollectorIsSlow": {
-			reason: "The inner reconciler does not see an object that waits for the garbage collector alone.",
-			slow:   true,
-			want:   want{Gone: true, Trails: 1, Deletes: 1},
-		},
-	}
+	})
+}
+
+func runOrphanCases(t *testing.T, cases map[string]orphanCase) {
+	t.Helper()
+	option, owned := reconciler.WithForceOrphan(mine, "example.org/other"), newOwned()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := modify(
 				modify(
 					newComposite(), withFinalizers(mine), withAnnotation(meta.AnnotationKeyExternalName, "arn:of-x"),
-					wish,
+					orphanWish,
 				),
 				tc.mod...,
 			)
@@ -429,7 +470,7 @@ func TestForceOrphan(t *testing.T) {
 					),
 				)
 			}
-			got := want{}
+			got := orphanWant{}
 			for i := range cmp.Or(tc.times, 5) {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
 					got.Failures++

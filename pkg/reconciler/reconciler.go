@@ -60,8 +60,9 @@ func WithUnchangedStatusWrites() Option {
 // WithDependents sets what lists the objects that must be deleted before the object
 // can be. The Deleting condition then counts them, and says why they still exist.
 // Each is read once in a reconcile of an object that is being deleted, with the
-// reconciler's client; see WithWatchedKinds for those that references name. A reconcile
-// reads them for five seconds at most. While
+// reconciler's client; see WithWatchedKinds for those that references name. A look at
+// them takes five seconds at most, and a read one second. What is not read by then is
+// neither counted nor read again for a minute: the kind, or all of the object. While
 // some are left, the object is reconciled again after WithReportInterval at the
 // latest. It panics if l is nil.
 func WithDependents(l DependentLister) Option {
@@ -88,10 +89,10 @@ func WithWatchedKinds(watched func(of schema.GroupVersionKind) bool) Option {
 // deleted are looked at again, if the inner reconciler doesn't ask for another
 // reconcile sooner. Crossplane's reconciler of composite resources asks for none,
 // and from then on hears nothing of its composed resources any more. By default
-// it is 10 seconds. It panics if d is not positive.
+// it is 10 seconds. It panics if d is less than a second.
 func WithReportInterval(d time.Duration) Option {
-	if d <= 0 {
-		panic(errors.Errorf("reconciler.WithReportInterval was given %s: an interval must be longer than nothing", d))
+	if d < time.Second {
+		panic(errors.Errorf("reconciler.WithReportInterval was given %s: pass a second or more", d))
 	}
 	return func(r *Reconciler) { r.deletion.interval = d }
 }
@@ -99,8 +100,12 @@ func WithReportInterval(d time.Duration) Option {
 // WithOwnFinalizers names the finalizers that the inner reconciler itself removes
 // in the end. When there is nothing else to wait for, the Deleting condition then
 // names the others. By default it names none. An object that has lost all of them
-// because an operator asked to orphan it is not reconciled any more.
+// because an operator asked to orphan it is not reconciled any more. It panics without
+// finalizers, and if one is empty or the garbage collector's.
 func WithOwnFinalizers(f ...string) Option {
+	if err := deletion.CheckFinalizers(f); err != nil {
+		panic(errors.Wrap(err, "reconciler.WithOwnFinalizers"))
+	}
 	return func(r *Reconciler) { r.deletion.escape.Own = f }
 }
 
@@ -135,9 +140,9 @@ func WithDeletionDeadline(d time.Duration, exceeded func(ctx context.Context, o 
 // that is being deleted already, since the owner was deleted in the foreground, goes
 // on being deleted. It takes permission to delete and to update the object.
 //
-// It panics without finalizers, and if one is the garbage collector's.
+// It panics without finalizers, and if one is empty or the garbage collector's.
 func WithForceOrphan(finalizers ...string) Option {
-	if err := deletion.CheckRemovable(finalizers); err != nil {
+	if err := deletion.CheckFinalizers(finalizers); err != nil {
 		panic(errors.Wrap(err, "reconciler.WithForceOrphan"))
 	}
 	return func(r *Reconciler) { r.deletion.escape.Removable = finalizers }
@@ -198,14 +203,13 @@ func New(
 	}
 	objects := seam.NewKind(of, c.Scheme()).WithConditions(conditions.of)
 	r := &Reconciler{deletion: &deletionReporter{
-		kind:      of,
-		objects:   objects,
-		log:       logging.NewNopLogger(),
-		record:    event.NewNopRecorder(),
-		metrics:   NewMetrics(),
-		client:    c,
-		lateKinds: newLateKinds(),
-		interval:  defaultReportInterval,
+		kind:     of,
+		objects:  objects,
+		log:      logging.NewNopLogger(),
+		record:   event.NewNopRecorder(),
+		metrics:  NewMetrics(),
+		client:   c,
+		interval: defaultReportInterval,
 	}}
 
 	is.MustHaveNoNil(o, "reconciler.New", 4)

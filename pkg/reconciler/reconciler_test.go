@@ -298,19 +298,27 @@ func TestReportFaults(t *testing.T) {
 	}
 }
 
+// mustPanic fails the test unless fn panics with an error that has the text.
+func mustPanic(t *testing.T, reason, text string, fn func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		r := recover()
+		if err, ok := r.(error); !ok || !strings.Contains(err.Error(), text) {
+			t.Errorf("\n%s\nwant a panic with an error that says %q, got %v", reason, text, r)
+		}
+	}()
+	fn()
+}
+
 func TestNewRefuses(t *testing.T) {
 	var (
 		nilClient *cluster
 		nilInner  *reconciler.Reconciler
-		nilSaid   *testkit.Said
 	)
-	c := newCluster()
-	build := newIdleReconciler()
+	c, build := newCluster(), newIdleReconciler()
 	newFor := func(o client.Object) func() {
 		return func() { reconciler.New(newOrdinaryCluster(o), ordinaries, newUnstructuredReconciler(ordinaries)) }
-	}
-	given := func(o func() reconciler.Option) func() {
-		return func() { reconciler.New(c, claims, build, o()) }
 	}
 	cases := map[string]struct {
 		reason string
@@ -318,128 +326,90 @@ func TestNewRefuses(t *testing.T) {
 		fn     func()
 	}{
 		"NilClient": {
-			reason: "The reconciler needs a client.",
-			part:   "without a client",
-			fn:     func() { reconciler.New(nilClient, claims, build) },
+			reason: "The reconciler needs a client.", part: "without a client",
+			fn: func() { reconciler.New(nilClient, claims, build) },
 		},
 		"NoScheme": {
-			reason: "The scheme is needed to determine kinds.",
-			part:   "has no scheme",
-			fn:     func() { reconciler.New(schemeless{c}, claims, build) },
+			reason: "The scheme is needed to determine kinds.", part: "has no scheme",
+			fn: func() { reconciler.New(schemeless{c}, claims, build) },
 		},
 		"GroupOnly": {
-			reason: "A group is not a kind.",
-			part:   "without a kind",
-			fn:     func() { reconciler.New(c, schema.GroupVersionKind{Group: "example.org", Version: "v1"}, build) },
+			reason: "A group is not a kind.", part: "without a kind",
+			fn: func() { reconciler.New(c, schema.GroupVersionKind{Group: "example.org", Version: "v1"}, build) },
 		},
 		"NoBuild": {
-			reason: "The reconciler needs an inner reconciler.",
-			part:   "without an inner reconciler",
-			fn:     func() { reconciler.New(c, claims, nil) },
+			reason: "The reconciler needs an inner reconciler.", part: "without an inner reconciler",
+			fn: func() { reconciler.New(c, claims, nil) },
 		},
 		"BuildsNilPtr": {
-			reason: "The reconciler needs an inner reconciler.",
-			part:   "returned nil",
-			fn:     func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) },
+			reason: "The reconciler needs an inner reconciler.", part: "returned nil",
+			fn: func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) },
 		},
 		"Text": {
-			reason: "A string can't hold a condition.",
-			part:   "can't hold a condition",
-			fn:     newFor(newOrdinary(in[[]string]{})),
+			reason: "A string can't hold a condition.", part: "can't hold a condition",
+			fn: newFor(newOrdinary(in[[]string]{})),
 		},
 		"Map": {
-			reason: "A map isn't a list of conditions.",
-			part:   "can't hold a condition",
-			fn:     newFor(newOrdinary(in[map[string]metav1.Condition]{})),
+			reason: "A map isn't a list of conditions.", part: "can't hold a condition",
+			fn: newFor(newOrdinary(in[map[string]metav1.Condition]{})),
 		},
 		"Part": {
-			reason: "A condition needs a message.",
-			part:   "can't hold a condition",
-			fn:     newFor(newOrdinary(in[[]part]{})),
+			reason: "A condition needs a message.", part: "can't hold a condition",
+			fn: newFor(newOrdinary(in[[]part]{})),
 		},
 		"NilOption": {
-			reason: "A nil option can't be applied.",
-			part:   "leave it out",
-			fn:     func() { reconciler.New(c, claims, build, nil) },
-		},
-		"NilLogger": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "WithLogger was given nil",
-			fn:     given(func() reconciler.Option { return reconciler.WithLogger(nilSaid) }),
-		},
-		"NilRecorder": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "WithRecorder was given nil",
-			fn:     given(func() reconciler.Option { return reconciler.WithRecorder(nilSaid) }),
-		},
-		"NoLive": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "WithLiveReader was given nil",
-			fn:     given(func() reconciler.Option { return reconciler.WithLiveReader(nil) }),
-		},
-		"NoDependents": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "WithDependents was given nil",
-			fn:     given(func() reconciler.Option { return reconciler.WithDependents(nil) }),
-		},
-		"NoWatched": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "WithWatchedKinds was given nil",
-			fn:     given(func() reconciler.Option { return reconciler.WithWatchedKinds(nil) }),
-		},
-		"NoMetrics": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "WithMetrics was given nil",
-			fn:     given(func() reconciler.Option { return reconciler.WithMetrics(nil) }),
-		},
-		"EmptyMetrics": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "create them with NewMetrics",
-			fn:     given(func() reconciler.Option { return reconciler.WithMetrics(&reconciler.Metrics{}) }),
-		},
-		"NoFinalizer": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "GuardFinalizer was given nil",
-			fn:     func() { reconciler.GuardFinalizer(nil) },
-		},
-		"NilFinalizer": {
-			reason: "A nil value would panic in the first reconcile.",
-			part:   "GuardFinalizer was given nil",
-			fn:     func() { reconciler.GuardFinalizer((*resource.APIFinalizer)(nil)) },
-		},
-		"NoInterval": {
-			reason: "An interval of zero would reconcile without a pause.",
-			part:   "an interval must be longer",
-			fn:     given(func() reconciler.Option { return reconciler.WithReportInterval(0) }),
-		},
-		"NoDeadline": {
-			reason: "A deadline of zero would always have passed.",
-			part:   "a deadline must be longer",
-			fn:     given(func() reconciler.Option { return reconciler.WithDeletionDeadline(0, nil) }),
-		},
-		"NoFinalizers": {
-			reason: "An option without finalizers would orphan nothing.",
-			part:   "no finalizers",
-			fn:     given(func() reconciler.Option { return reconciler.WithForceOrphan() }),
-		},
-		"Foreground": {
-			reason: "The garbage collector would delete the objects that the object owns.",
-			part:   "garbage collector's finalizer",
-			fn: given(func() reconciler.Option {
-				return reconciler.WithForceOrphan(mine, metav1.FinalizerDeleteDependents)
-			}),
+			reason: "A nil option can't be applied.", part: "leave it out",
+			fn: func() { reconciler.New(c, claims, build, nil) },
 		},
 	}
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				r := recover()
-				if err, ok := r.(error); !ok || !strings.Contains(err.Error(), tc.part) {
-					t.Errorf("\n%s\nwant a panic with an error that says %q, got %v", tc.reason, tc.part, r)
-				}
-			}()
-			tc.fn()
-		})
+		t.Run(name, func(t *testing.T) { mustPanic(t, tc.reason, tc.part, tc.fn) })
+	}
+}
+
+// A value that can't work is refused where it is given.
+func TestOptionsRefuse(t *testing.T) {
+	var nilSaid *testkit.Said
+	var empty schema.GroupVersionKind
+	const (
+		crash = "A nil value would panic in the first reconcile."
+		gc    = "Without the garbage collector's finalizer the objects that the object owns would be deleted."
+	)
+	cases := []struct {
+		reason string
+		part   string
+		fn     func()
+	}{
+		{crash, "WithLogger was given nil", func() { reconciler.WithLogger(nilSaid) }},
+		{crash, "WithRecorder was given nil", func() { reconciler.WithRecorder(nilSaid) }},
+		{crash, "WithLiveReader was given nil", func() { reconciler.WithLiveReader(nil) }},
+		{crash, "WithDependents was given nil", func() { reconciler.WithDependents(nil) }},
+		{crash, "WithWatchedKinds was given nil", func() { reconciler.WithWatchedKinds(nil) }},
+		{crash, "WithMetrics was given nil", func() { reconciler.WithMetrics(nil) }},
+		{crash, "create them with NewMetrics", func() { reconciler.WithMetrics(&reconciler.Metrics{}) }},
+		{crash, "GuardFinalizer was given nil", func() { reconciler.GuardFinalizer(nil) }},
+		{crash, "GuardFinalizer was given nil", func() { reconciler.GuardFinalizer((*resource.APIFinalizer)(nil)) }},
+		{
+			"A shorter interval would be a hot loop.", "pass a second or more",
+			func() { reconciler.WithReportInterval(time.Second - 1) },
+		},
+		{
+			"A deadline of zero would always have passed.", "a deadline must be longer",
+			func() { reconciler.WithDeletionDeadline(0, nil) },
+		},
+		{"It would orphan nothing.", "no finalizers", func() { reconciler.WithForceOrphan() }},
+		{"It would orphan nothing.", "an empty one", func() { reconciler.WithForceOrphan(mine, "") }},
+		{gc, "garbage collector's finalizer", func() { reconciler.WithForceOrphan(mine, gcForeground) }},
+		{"It would name nothing.", "no finalizers", func() { reconciler.WithOwnFinalizers() }},
+		{"It would name nothing.", "an empty one", func() { reconciler.WithOwnFinalizers("") }},
+		{gc, "garbage collector's finalizer", func() { reconciler.WithOwnFinalizers(gcOrphan) }},
+		{"No composite would be read.", "given no kind", func() { reconciler.CompositeOfClaim() }},
+		{"No composite has that kind.", "given no kind", func() { reconciler.CompositeOfClaim(composites, empty) }},
+		{"It would list nothing.", "given no kind", func() { reconciler.OwnedObjects() }},
+		{"It would list nothing.", "given no kind", func() { reconciler.OwnedObjects(empty) }},
+	}
+	for _, tc := range cases {
+		mustPanic(t, tc.reason, tc.part, tc.fn)
 	}
 }
 

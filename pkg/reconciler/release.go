@@ -62,19 +62,22 @@ type Released struct {
 // A ReleaseOption configures Release.
 type ReleaseOption func(*release)
 
-// WithPropagation sets how the garbage collector treats objects that the released one owns. The default is metav1.DeletePropagationOrphan: it leaves
-// them alone, also if the object is being deleted already. Anything else deletes them,
-// and what they stand for.
+// WithPropagation sets how the garbage collector treats objects that the released one
+// owns. The default is metav1.DeletePropagationOrphan: it leaves them alone, also if the
+// object is being deleted already. Anything else deletes them, and what they stand for.
 func WithPropagation(p metav1.DeletionPropagation) ReleaseOption {
 	return func(r *release) { r.propagation = p }
 }
 
-// Release deletes an object without the cleanup of the supplied finalizers. Use it to move an object to another cluster, or to orphan its external resource.
+// Release deletes an object without the cleanup of the supplied finalizers. Use it to
+// move an object to another cluster, or to orphan its external resource.
 //
-// It pauses the object, changes the policies of a managed resource so that its
-// external resource is kept, deletes the object, and then removes the finalizers. The
-// order makes it safe: once an object is being deleted, the API server refuses new
-// finalizers, also from a controller that adds its own back at once.
+// It changes the policies of a managed resource so that its external resource is kept,
+// pauses the object, deletes it, and then removes the finalizers. The order makes it
+// safe: once an object is being deleted, the API server refuses new finalizers, also
+// from a controller that adds its own back at once. If the API server refuses the
+// policies, because the kind has no deletionPolicy Orphan for example, nothing was
+// changed.
 //
 // Exactly the supplied finalizers are removed, by a write that the API server
 // refuses if the list has changed since it was read. Other finalizers, and all
@@ -186,45 +189,38 @@ func (r *release) run(ctx context.Context) (Released, error) {
 	}
 }
 
-// step makes the next requests. It is called again after an error that is not
-// permanent.
+// step makes the next requests. It is called again after an error that is not permanent.
 func (r *release) step(ctx context.Context) (Released, error) {
-	// Pausing comes first: then its controller stops, and the requests that follow
-	// meet fewer conflicts.
-	o, err := r.pause(ctx)
+	o, err := r.read(ctx)
 	if err != nil {
 		return Released{Holding: r.holding}, err
 	}
 	if err := checkOperation(o); err != nil {
-		return Released{Holding: r.holding}, errors.Wrap(err, "it was paused, and nothing else was changed")
+		return Released{Holding: r.holding}, err
 	}
+
+	// The policies come first: if the API server refuses them, the object stays as it is.
 	for _, write := range []func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error){
-		r.keepExternal, r.requestDeletion, r.removeFinalizers,
+		r.keepExternal, r.pause, r.requestDeletion, r.removeFinalizers,
 	} {
-		next, err := write(ctx, o)
-		if err != nil {
+		if o, err = write(ctx, o); err != nil {
 			return Released{Holding: r.holding}, err
 		}
-		o = next
 	}
 
 	out := Released{Holding: o.GetFinalizers()}
+	grace := o.GetDeletionGracePeriodSeconds()
 
 	switch {
 	case slices.Equal(out.Holding, []string{metav1.FinalizerOrphanDependents}):
 		// The deletion added it, and the garbage collector removes it.
 		return out, errOrphaning
-	case len(out.Holding) == 0 && meta.WasDeleted(o) && graceless(o):
+	case len(out.Holding) == 0 && meta.WasDeleted(o) && (grace == nil || *grace == 0):
+		// The object is removed with its last finalizer.
 		return out, errGone
 	default:
 		return out, nil
 	}
-}
-
-// graceless reports whether the object is removed with its last finalizer.
-func graceless(o *unstructured.Unstructured) bool {
-	s := o.GetDeletionGracePeriodSeconds()
-	return s == nil || *s == 0
 }
 
 // permanent reports whether a retry can't succeed.

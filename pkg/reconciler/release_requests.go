@@ -23,7 +23,7 @@ const maxGuardedDeletes = 5
 
 var (
 	errGone   = errors.New("the object no longer exists")
-	errUndone = errors.New("another client ended the pause, or allowed the external resource to be deleted")
+	errUndone = errors.New("another client allowed the external resource to be deleted")
 )
 
 // A release makes the requests of one call of Release.
@@ -56,23 +56,31 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// pause pauses the object, so that its controller leaves it alone, and returns it. If it
-// is paused already, the API server returns the object and writes nothing. So this
-// is how the object is read, too: unlike a read, it never comes from a cache.
-//
-// It names no resource version, so that frequent writes of another client can't keep
-// it from succeeding.
-func (r *release) pause(ctx context.Context) (*unstructured.Unstructured, error) {
-	o, err := r.send(ctx, types.MergePatchType, map[string]any{"metadata": map[string]any{
-		"uid":         r.uid,
-		"annotations": map[string]any{meta.AnnotationKeyReconciliationPaused: "true"},
-	}})
-	switch {
-	case kerrors.IsNotFound(err) && !unserved(err), kerrors.IsInvalid(err) && concerns(err, "metadata.uid"):
-		return nil, errGone
-	default:
-		return o, errors.Wrap(err, "cannot pause it")
+// read returns the object. A patch that changes nothing never comes from a cache, unlike a read.
+func (r *release) read(ctx context.Context) (*unstructured.Unstructured, error) {
+	o, err := r.merge(ctx, map[string]any{"uid": r.uid})
+	return o, errors.Wrap(err, "cannot read it")
+}
+
+// pause pauses the object, so that its controller leaves it alone. It names no resource version, so that frequent
+// writes of another client can't keep it from succeeding.
+func (r *release) pause(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if meta.IsPaused(o) {
+		return o, nil
 	}
+	o, err := r.merge(ctx, map[string]any{
+		"uid": r.uid, "annotations": map[string]any{meta.AnnotationKeyReconciliationPaused: "true"},
+	})
+	return o, errors.Wrap(err, "cannot pause it")
+}
+
+// merge metadata into the object.
+func (r *release) merge(ctx context.Context, metadata map[string]any) (*unstructured.Unstructured, error) {
+	o, err := r.send(ctx, types.MergePatchType, map[string]any{"metadata": metadata})
+	if kerrors.IsNotFound(err) && !unserved(err) || kerrors.IsInvalid(err) && concerns(err, "metadata.uid") {
+		return nil, errGone
+	}
+	return o, err
 }
 
 // unserved reports whether it was not the object that was not found, but its kind:
@@ -90,8 +98,8 @@ func concerns(err error, field string) bool {
 	return slices.ContainsFunc(s.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == field })
 }
 
-// keepExternal rules out that the deletion of a managed resource deletes its
-// external resource, should a client end the pause.
+// keepExternal rules out that the deletion of a managed resource deletes its external resource, should a client end the
+// pause.
 func (r *release) keepExternal(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	ops := policyChanges(o)
 	if len(ops) == 0 {
@@ -146,9 +154,12 @@ func (r *release) requestDeletion(
 		return o, nil
 	}
 
-	// The object may have been changed since it was paused.
-	if !meta.IsPaused(o) || len(policyChanges(o)) > 0 {
+	// The object may have been changed since it was read.
+	if len(policyChanges(o)) > 0 {
 		return nil, errUndone
+	}
+	if err := checkOperation(o); err != nil {
+		return nil, errors.Wrap(err, "it was paused, and is not deleted")
 	}
 	guard := client.Preconditions{UID: &r.uid}
 
@@ -167,7 +178,7 @@ func (r *release) requestDeletion(
 		return nil, errors.Wrap(err, "cannot delete it")
 	}
 	r.deleted = true
-	return r.pause(ctx)
+	return r.read(ctx)
 }
 
 // collected reports whether the garbage collector would delete the objects that the object

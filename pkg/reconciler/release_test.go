@@ -33,6 +33,7 @@ const (
 	ours    = "finalizer.managedresource.crossplane.io"
 	foreign = "example.org/foreign"
 
+	readPatch      = `patch {"metadata":{"uid":"uid-1"}}`
 	pausePatch     = `patch {"metadata":{"annotations":{"crossplane.io/paused":"true"},"uid":"uid-1"}}`
 	deleteOrphan   = `delete Orphan`
 	removeAll      = `update finalizers to []`
@@ -140,11 +141,10 @@ func TestRelease(t *testing.T) {
 	}{
 		"Legacy": {
 			reason: "Both policies of a legacy managed resource should rule out external deletion, whichever its provider heeds.",
-			object: newThing(withDeletionPolicy("Delete"), withPolicies("*")),
-			opts:   background, want: gone,
+			object: newThing(withDeletionPolicy("Delete"), withPolicies("*")), opts: background, want: gone,
 			requests: []string{
-				pausePatch, replacePatch(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
-				"delete Background", pausePatch, removeAll,
+				readPatch, replacePatch(`"*"`, `"Observe","Create","Update","LateInitialize"`, deletionPatch+","),
+				pausePatch, "delete Background", readPatch, removeAll,
 			},
 		},
 		"DeletedAlready": {
@@ -152,8 +152,8 @@ func TestRelease(t *testing.T) {
 			object: newThing(withDeletionPolicy("Delete"), withFinalizers(ours, foreign), withDeletionTimestamp),
 			want:   heldBy(foreign, gcOrphan),
 			requests: []string{
-				pausePatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
-				deleteOrphan, pausePatch, ofThree,
+				readPatch, `patch [{"op":"test","path":"/metadata/uid","value":"uid-1"},` + deletionPatch + `]`,
+				pausePatch, deleteOrphan, readPatch, ofThree,
 			},
 		},
 		"ReleasedAlready": {
@@ -162,18 +162,17 @@ func TestRelease(t *testing.T) {
 				withDeletionPolicy("Orphan"), withPolicies("Observe"), withFinalizers(foreign), paused,
 				withDeletionTimestamp,
 			),
-			want:     heldBy(foreign),
-			requests: []string{pausePatch},
+			want: heldBy(foreign), requests: []string{readPatch},
 		},
 		"BeingOrphaned": {
 			reason: "The garbage collector should not be asked twice.",
 			object: newThing(withFinalizers(ours, gcOrphan), paused, withDeletionTimestamp), want: gone,
-			requests: []string{pausePatch, orphans, pausePatch},
+			requests: []string{readPatch, orphans, readPatch},
 		},
 		"DeletedInTheBackground": {
 			reason: "The garbage collector should orphan the owned objects although another client deleted the owner in the background.",
 			object: newThing(withFinalizers(ours), paused, withDeletionTimestamp), want: gone,
-			requests: []string{pausePatch, deleteOrphan, pausePatch, orphans, pausePatch},
+			requests: []string{readPatch, deleteOrphan, readPatch, orphans, readPatch},
 		},
 		"Foreground": {
 			reason: "We should not wait for the garbage collector to delete the owned objects: that may take for ever.",
@@ -181,7 +180,7 @@ func TestRelease(t *testing.T) {
 			opts:   []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationForeground)},
 			want:   heldBy(gcForeground),
 			requests: []string{
-				pausePatch, "delete Foreground", pausePatch,
+				readPatch, pausePatch, "delete Foreground", readPatch,
 				removePatch([]string{ours, gcForeground}, []string{gcForeground}),
 			},
 		},
@@ -191,8 +190,7 @@ func TestRelease(t *testing.T) {
 				paused, withDeletionTimestamp,
 				withField(fieldPath("metadata", "deletionGracePeriodSeconds"), int64(30)),
 			),
-			opts:     background,
-			requests: []string{pausePatch, removeAll},
+			opts: background, requests: []string{readPatch, removeAll},
 		},
 		"PoliciesAreApplied": {
 			reason: "A policy that has changed since it was read is read again, each time.",
@@ -203,36 +201,37 @@ func TestRelease(t *testing.T) {
 				}
 			},
 			requests: []string{
-				pausePatch, mayDeleteNoMore, pausePatch, replacePatch(`"Observe","Delete"`, `"Observe"`, ""),
-				pausePatch, mayDeleteNoMore,
-				deleteOrphan, pausePatch, orphans, pausePatch,
+				readPatch, mayDeleteNoMore, readPatch, replacePatch(`"Observe","Delete"`, `"Observe"`, ""),
+				readPatch, mayDeleteNoMore, pausePatch, deleteOrphan, readPatch, orphans, readPatch,
 			},
 		},
 		"ForeignFinalizerIsRemoved": {
 			reason: "The garbage collector should not be asked again after it has orphaned the owned objects.",
 			object: newThing(withFinalizers(ours, foreign)), want: gone,
 			before: func(r *registry, n int) {
-				if n == 3 {
+				if n == 4 {
 					r.update(withFinalizers(ours, gcOrphan))
 				}
 			},
-			requests: []string{pausePatch, deleteOrphan, pausePatch, ofThree, pausePatch, removeAll},
+			requests: []string{readPatch, pausePatch, deleteOrphan, readPatch, ofThree, readPatch, removeAll},
 		},
 		"Annotated": {
 			reason: "Writing something else all the time should not keep it from being deleted.",
 			object: newThing(), want: gone,
-			before:   func(r *registry, n int) { r.update(withAnnotation("example.org/beat", fmt.Sprint(n))) },
-			requests: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch, orphans, pausePatch),
+			before: func(r *registry, n int) { r.update(withAnnotation("example.org/beat", fmt.Sprint(n))) },
+			requests: slices.Concat([]string{readPatch, pausePatch, deleteOrphan},
+				slices.Repeat([]string{readPatch, deleteOrphan}, 5), []string{readPatch, orphans, readPatch}),
 		},
 		"ReplacedAtLast": {
 			reason: "One that is to be deleted at any version in the end, and is then replaced, is not the one to delete.",
 			object: newThing(), want: gone,
 			before: func(r *registry, n int) {
-				if r.update(withAnnotation("example.org/beat", fmt.Sprint(n))); n == 11 {
+				if r.update(withAnnotation("example.org/beat", fmt.Sprint(n))); n == 12 {
 					r.replace(newThing())
 				}
 			},
-			requests: append(slices.Repeat([]string{pausePatch, deleteOrphan}, 6), pausePatch),
+			requests: slices.Concat([]string{readPatch, pausePatch, deleteOrphan},
+				slices.Repeat([]string{readPatch, deleteOrphan}, 5), []string{readPatch}),
 		},
 	}
 	for name, tc := range cases {
@@ -277,23 +276,123 @@ func TestRelease_DeletionFails(t *testing.T) {
 	r.check(t, reason)
 }
 
-// The error names the request that failed; the remaining finalizers are returned.
-func TestReleaseErrors(t *testing.T) {
-	ms := time.Millisecond
-	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
-	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
-	read := func(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
-		return modify(newThing(mods...), func(o *unstructured.Unstructured) { o.SetUID("uid-1") })
+// withUID returns an object as it was read from the API server.
+func withUID(mods ...func(o *unstructured.Unstructured)) *unstructured.Unstructured {
+	return modify(newThing(mods...), func(o *unstructured.Unstructured) { o.SetUID("uid-1") })
+}
+
+// Bad arguments, and an operation that may run, are refused without a request.
+func TestRelease_Refused(t *testing.T) {
+	running := func(change func(o *unstructured.Unstructured)) *unstructured.Unstructured {
+		return withUID(withRunningOperation, change)
 	}
-	conflict := kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified"))
-	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
-	invalid := kerrors.NewInvalid(schema.GroupKind{}, "a", nil)
-	boom := kerrors.NewInternalError(errors.New("boom"))
 	cases := map[string]struct {
 		reason   string
 		object   client.Object
 		released []string // Ours by default.
 		opts     []reconciler.ReleaseOption
+		want     string
+	}{
+		"NoUID": {
+			reason: "An object without UID may be any.", object: newThing(), want: "read it from the API server first",
+		},
+		"NoObject": {reason: "There is nothing to release.", want: "pass the manager's client"},
+		"NoOption": {
+			reason: "It can't be applied.", object: withUID(), opts: []reconciler.ReleaseOption{nil},
+			want: "was given nil (argument 6)",
+		},
+		"Propagation": {
+			reason: "The API server would refuse it, of an object that is paused by then.", object: withUID(),
+			opts: []reconciler.ReleaseOption{reconciler.WithPropagation("")}, want: `WithPropagation was given ""`,
+		},
+		"NoKind": {
+			reason: "An object of an unknown type can't be released.",
+			object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}},
+			want:   "cannot tell the kind",
+		},
+		"GarbageCollectors": {
+			reason: "Taking this finalizer away makes orphans garbage.", object: withUID(),
+			released: []string{ours, gcOrphan}, want: "use WithPropagation",
+		},
+		"Resumable": {
+			reason: "An operation that the next process resumes may run.",
+			object: running(withResumableOperation), want: "the provider resumes it by its handle",
+		},
+		"ResumableForever": {
+			reason: "Its time does not end it.",
+			object: running(func(o *unstructured.Unstructured) {
+				withResumableOperation(o)
+				changeOperation(func(r *creation.Record) {
+					r.Started.Time, r.Deadline.Time = r.Started.Add(-24*time.Hour), r.Deadline.Add(-24*time.Hour)
+				})(o)
+			}),
+			want: "may run until its provider has resumed it, or a person has settled it",
+		},
+		"Open": {
+			reason: "An earlier request of a repeated create may still be carried out.",
+			object: running(changeOperation(func(r *creation.Record) {
+				ended, open := metav1.Now(), metav1.NewTime(time.Now().Add(time.Hour))
+				r.Phase, r.Repeated, r.Ended, r.OpenUntil = creation.RecordUnknown, true, &ended, &open
+			})),
+			want: "an earlier request of it may still be carried out",
+		},
+		"PastDeadline": {
+			reason: "A create may still run right after its deadline.",
+			object: running(changeOperation(func(r *creation.Record) {
+				r.Started.Time, r.Deadline.Time = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
+			})),
+			want: "it is recorded as running",
+		},
+		"AnnouncedWithoutRecord": {
+			reason: "A create of upstream's that is announced may still be carried out.",
+			object: withUID(
+				withAnnotation(meta.AnnotationKeyExternalCreatePending, time.Now().UTC().Format(time.RFC3339)),
+			),
+			want: "may run until",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.released == nil {
+				tc.released = []string{ours}
+			}
+			r := newRegistry(newThing(), tc.released...)
+			_, err := r.release(t.Context(), tc.object, tc.opts...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("\n%s\nRelease(...): want error with %q, got %v", tc.reason, tc.want, err)
+			}
+			expectEqual(t, tc.reason, "requests", 0, len(r.requests))
+		})
+	}
+	_, err := reconciler.Release(t.Context(), nil, withUID(), nil)
+	expectEqual(t, "", "refused without a client", true, err != nil)
+}
+
+// The operation may be one that only the API server knows.
+func TestRelease_OperationUncached(t *testing.T) {
+	r := newRegistry(newThing(withRunningOperation), ours)
+	o := r.object()
+	meta.RemoveAnnotations(o, creation.AnnotationKeyRecord)
+	_, err := r.release(t.Context(), o)
+	const reason = "Nothing should be changed while an operation runs that the caller's object does not show."
+	expectEqual(t, reason, "says so", true, err != nil && strings.Contains(err.Error(), "may run until"))
+	expectEqual(t, reason, "requests", []string{readPatch}, r.requests)
+}
+
+// The error names the request that failed; the remaining finalizers are returned.
+func TestRelease_Fails(t *testing.T) {
+	ms := time.Millisecond
+	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
+	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
+	conflict := kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified"))
+	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
+	invalid := kerrors.NewInvalid(schema.GroupKind{}, "a", nil)
+	boom := kerrors.NewInternalError(errors.New("boom"))
+	canceled := context.Canceled
+	cases := map[string]struct {
+		reason string
+		object *unstructured.Unstructured
+		opts   []reconciler.ReleaseOption
 
 		// answer to the requests whose description starts with the prefix, or also to all
 		// after it in an outage. undo is whether another client reverts each write.
@@ -306,148 +405,82 @@ func TestReleaseErrors(t *testing.T) {
 		want   error
 		text   string
 		left   []string // Finalizers.
+
+		// same is whether the object stays as it was.
+		same bool
 	}{
-		"NoUID": {
-			reason: "An object without UID may be any.",
-			object: newThing(),
-			text:   "read it from the API server first",
-		},
-		"OperationRuns": {
-			reason: "The result of an operation on the external resource should not be lost.",
-			object: read(withRunningOperation),
-			text:   "may run until",
-		},
-		"NoObject": {reason: "There is nothing to release.", text: "pass the manager's client"},
-		"NoOption": {
-			reason: "It can't be applied.",
-			object: read(),
-			opts:   []reconciler.ReleaseOption{nil},
-			text:   "was given nil (argument 6)",
-		},
-		"Propagation": {
-			reason: "The API server would refuse it, of an object that is paused by then.", object: read(),
-			opts: []reconciler.ReleaseOption{reconciler.WithPropagation("")}, text: `WithPropagation was given ""`,
-		},
-		"NoKind": {
-			reason: "An object of an unknown type can't be released.",
-			object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "uid-1"}},
-			text:   "cannot tell the kind",
-		},
-		"Orphan": {
-			reason:   "Taking this finalizer away makes orphans garbage.",
-			object:   read(),
-			released: []string{gcOrphan},
-			text:     "use WithPropagation",
-		},
-		"Foreground": {
-			reason:   "So does this one.",
-			object:   read(),
-			released: []string{ours, "foregroundDeletion"},
-			text:     "use WithPropagation",
-		},
 		"NoSuchKind": {
-			reason: "An unknown kind should be reported at once.",
-			object: read(),
-			prefix: pausePatch,
-			answer: &kmeta.NoKindMatchError{},
-			text:   "cannot release App default/a: cannot pause it: ",
+			reason: "An unknown kind should be reported at once.", object: withUID(),
+			prefix: readPatch, answer: &kmeta.NoKindMatchError{},
+			text: "cannot release App default/a: cannot read it: ", same: true,
 		},
 		"NotServed": {
-			reason: "A kind that is not served in this version does not mean that the object is gone.", object: read(),
-			prefix: pausePatch, answer: errUnserved, text: "the server could not find the requested resource",
+			reason: "A kind that is not served in this version does not mean that the object is gone.",
+			object: withUID(), prefix: readPatch, answer: errUnserved,
+			text: "the server could not find the requested resource", same: true,
 		},
 		"Invalid": {
-			reason: "An invalid request should not be mistaken for an object that no longer exists.", object: read(),
-			prefix: pausePatch,
+			reason: "An invalid request should not be mistaken for an object that no longer exists.",
+			object: withUID(), prefix: pausePatch,
 			answer: &kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid}},
-			text:   "cannot pause it", delays: grows[:1],
+			text:   "cannot pause it", delays: grows[:1], left: []string{ours}, same: true,
 		},
 		"CannotPause": {
-			reason: "An object that can't be paused must not be deleted.",
-			object: read(),
-			prefix: pausePatch,
-			answer: forbidden,
-			want:   forbidden,
-			text:   "cannot pause it",
+			reason: "An object that can't be paused must not be deleted.", object: withUID(),
+			prefix: pausePatch, answer: forbidden, want: forbidden, text: "cannot pause it", left: []string{ours},
+			same: true,
 		},
 		"CannotKeepExternal": {
-			reason: "Nor may it be deleted if its policy can't be changed.", object: read(withDeletionPolicy("Delete")),
-			prefix: "patch [",
+			reason: "A kind whose deletionPolicy has no Orphan should stay as it is: neither paused nor deleted.",
+			object: withUID(withDeletionPolicy("Delete")), prefix: "patch [",
 			answer: invalid, want: invalid, text: "cannot rule out", delays: grows[:1], left: []string{ours},
+			same: true,
 		},
 		"Protected": {
 			reason: "A webhook that refuses because of a Usage answers with a conflict that is none, and should be reported.",
-			object: read(),
-			prefix: "delete", text: "in-use by 1 usage(s)", left: []string{ours},
-			answer: &kerrors.StatusError{
-				ErrStatus: metav1.Status{
-					Status:  metav1.StatusFailure,
-					Code:    http.StatusConflict,
-					Reason:  "This resource is in-use by 1 usage(s)",
-					Message: "admission webhook denied the request: This resource is in-use by 1 usage(s)",
-				},
-			},
+			object: withUID(), prefix: "delete", text: "in-use by 1 usage(s)", left: []string{ours},
+			answer: &kerrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusConflict,
+				Reason:  "This resource is in-use by 1 usage(s)",
+				Message: "admission webhook denied the request: This resource is in-use by 1 usage(s)",
+			}},
 		},
 		"CannotRemove": {
-			reason: "That finalizers can't be removed should be reported.", object: read(withFinalizers(ours, foreign)),
-			prefix: "patch [",
-			answer: forbidden,
-			want:   forbidden, text: "cannot remove finalizers", left: []string{ours, foreign, gcOrphan},
+			reason: "That finalizers can't be removed should be reported.",
+			object: withUID(withFinalizers(ours, foreign)),
+			prefix: "patch [", answer: forbidden, want: forbidden, text: "cannot remove finalizers",
+			left: []string{ours, foreign, gcOrphan},
 		},
 		"ForGarbageCollector": {
-			reason: "The garbage collector should be given more time each time.", object: read(),
-			delays: grows,
-			want:   context.Canceled,
-			text:   `the garbage collector has not removed its finalizer "orphan" yet`, left: []string{gcOrphan},
+			reason: "The garbage collector should be given more time each time.", object: withUID(), delays: grows,
+			want: canceled, text: `the garbage collector has not removed its finalizer "orphan" yet`,
+			left: []string{gcOrphan},
 		},
 		"ForWrites": {
 			reason: "An object that other clients write to each time is left alone for longer each time.",
-			object: read(),
-			prefix: "delete",
-			answer: conflict, delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
-		},
-		"ForAnObjectThatIsBack": {
-			reason: "So is one that is deleted and back each time.", object: read(),
-			prefix: "delete",
-			answer: kerrors.NewNotFound(schema.GroupResource{}, "a"),
-			delays: grows, want: context.Canceled, text: "cannot delete it: ", left: []string{ours},
+			object: withUID(), prefix: "delete", answer: conflict, delays: grows, want: canceled,
+			text: "cannot delete it: ", left: []string{ours},
 		},
 		"ForLastFinalizer": {
 			reason: "The finalizers should be returned until the API server confirms that they are removed.",
-			object: read(withDeletionTimestamp), opts: background,
-			prefix: "update",
-			answer: boom,
-			delays: grows[:1], want: context.Canceled, text: "cannot remove finalizers", left: []string{ours},
+			object: withUID(withDeletionTimestamp), opts: background, prefix: "update", answer: boom,
+			delays: grows[:1], want: canceled, text: "cannot remove finalizers", left: []string{ours},
 		},
 		"Outage": {
 			reason: "The finalizers of the last read should be returned if the object can't be read again.",
-			object: read(withFinalizers(ours, foreign)),
-			prefix: "patch [",
-			answer: boom,
-			outage: true,
-			delays: grows[:3], want: context.Canceled, text: "boom", left: []string{ours, foreign, gcOrphan},
+			object: withUID(withFinalizers(ours, foreign)), prefix: "patch [", answer: boom, outage: true,
+			delays: grows[:3], want: canceled, text: "boom", left: []string{ours, foreign, gcOrphan},
 		},
-		"ForPause": {
-			reason: "So is one whose pause a policy engine ends each time.",
-			object: read(),
-			undo:   true,
-			delays: grows,
-			want:   context.Canceled,
-			text:   "another client ended the pause",
-			left:   []string{ours},
+		"ForPolicies": {
+			reason: "An object whose policy another client applies each time should be left alone for longer each time.",
+			object: withUID(), undo: true, delays: grows, want: canceled,
+			text: "another client allowed the external resource to be deleted", left: []string{ours},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, ok := tc.object.(*unstructured.Unstructured)
-			if !ok {
-				o = newThing()
-			}
-			if tc.released == nil {
-				tc.released = []string{ours}
-			}
-			r := newRegistry(o, tc.released...)
-			down := false
+			r := newRegistry(tc.object, ours)
+			was, down := r.object(), false
 			r.before = func(n int) error {
 				switch {
 				case down, tc.prefix != "" && strings.HasPrefix(r.requests[n], tc.prefix):
@@ -463,28 +496,26 @@ func TestReleaseErrors(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var delays []time.Duration
-			got, err := r.release(
-				ctx, tc.object,
-				append(tc.opts, reconciler.ReleaseWithWait(func(ctx context.Context, d time.Duration) error {
-					if delays = append(delays, d); len(delays) == len(tc.delays) &&
-						errors.Is(tc.want, context.Canceled) {
-						cancel()
-					}
-					return ctx.Err()
-				}))...,
-			)
+			wait := func(ctx context.Context, d time.Duration) error {
+				if delays = append(delays, d); len(delays) == len(tc.delays) && errors.Is(tc.want, canceled) {
+					cancel()
+				}
+				return ctx.Err()
+			}
+			got, err := r.release(ctx, tc.object, append(tc.opts, reconciler.ReleaseWithWait(wait))...)
 			if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("\n%s\nRelease(...): want error %v with %q, got %v", tc.reason, tc.want, tc.text, err)
 			}
 			expectEqual(t, tc.reason, "Release(...)", reconciler.Released{Holding: tc.left}, got)
 			expectEqual(t, tc.reason, "delays", tc.delays, delays)
+			if tc.same {
+				expectEqual(t, tc.reason, "the object", was, r.object())
+			}
 			if !tc.undo {
 				r.check(t, tc.reason)
 			}
 		})
 	}
-	_, err := reconciler.Release(t.Context(), nil, read(), nil)
-	expectEqual(t, "", "refused without a client", true, err != nil)
 }
 
 // A deed is a write of another client before a request, or the answer to the request.
@@ -823,63 +854,4 @@ func without(list []string, drop ...string) []string {
 		}
 	}
 	return out
-}
-
-func TestRelease_OperationUncached(t *testing.T) {
-	r := newRegistry(newThing(withRunningOperation), ours)
-	o := r.object()
-	meta.RemoveAnnotations(o, creation.AnnotationKeyRecord)
-	_, err := r.release(t.Context(), o)
-	const reason = "An object should only be paused while an operation runs that the caller's object does not show."
-	expectEqual(t, reason, "says so", true, err != nil && strings.Contains(err.Error(), "it was paused, and nothing else was changed: an operation"))
-	expectEqual(t, reason, "requests", []string{pausePatch}, r.requests)
-}
-
-func TestRelease_OperationMayRun(t *testing.T) {
-	for name, tc := range map[string]struct {
-		reason string
-		change func(o *unstructured.Unstructured)
-		want   string
-	}{
-		"Resumable": {
-			reason: "An operation that the next process resumes may run.",
-			change: withResumableOperation,
-			want:   "the provider resumes it by its handle",
-		},
-		"ResumableForever": {
-			reason: "Its time does not end it.",
-			change: func(o *unstructured.Unstructured) {
-				withResumableOperation(o)
-				changeOperation(func(r *creation.Record) {
-					r.Started.Time = r.Started.Add(-24 * time.Hour)
-					r.Deadline.Time = r.Deadline.Add(-24 * time.Hour)
-				})(o)
-			},
-			want: "may run until its provider has resumed it, or a person has settled it",
-		},
-		"Open": {
-			reason: "An earlier request of a repeated create may still be carried out.",
-			change: changeOperation(func(r *creation.Record) {
-				ended, open := metav1.Now(), metav1.NewTime(time.Now().Add(time.Hour))
-				r.Phase, r.Repeated, r.Ended, r.OpenUntil = creation.RecordUnknown, true, &ended, &open
-			}),
-			want: "an earlier request of it may still be carried out",
-		},
-		"PastDeadline": {
-			reason: "A create may still run right after its deadline.",
-			change: changeOperation(func(r *creation.Record) {
-				r.Started.Time, r.Deadline.Time = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
-			}),
-			want: "it is recorded as running",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRegistry(newThing(withRunningOperation, tc.change), ours)
-			_, err := r.release(t.Context(), r.object())
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("\n%s\nRelease(...): want error with %q, got %v", tc.reason, tc.want, err)
-			}
-			expectEqual(t, tc.reason, "requests", 0, len(r.requests))
-		})
-	}
 }

@@ -24,32 +24,30 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
+// A reportCase is an object, its dependents, and the report.
+type reportCase struct {
+	reason string
+	object *unstructured.Unstructured
+	exists []*unstructured.Unstructured
+	fail   func(verb string, o client.Object, after bool) error
+	opts   []reconciler.Option
+	want   conditionText
+}
+
+// newControlledThing returns a dependent of the composite resource.
+func newControlledThing(name string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	return newObject(
+		things, "", name, append([]func(*unstructured.Unstructured){withController(newComposite())}, mod...)...,
+	)
+}
+
+// A report counts dependents, and says why they are still there.
 func TestReport(t *testing.T) {
-	newControlledThing := func(name string, mod ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
-		return newObject(things, "", name, append([]func(*unstructured.Unstructured){
-			withController(newComposite()),
-		}, mod...)...)
-	}
 	because := func(r xpv2.ConditionReason, m string) func(*unstructured.Unstructured) {
 		return withConditions(reconciler.Deleting(time.Now(), r, m)...)
 	}
 	gone := newControlledThing("gone")
-	failing := func(err error) func(string, client.Object, bool) error {
-		return func(verb string, o client.Object, _ bool) error {
-			if verb == "get" && o.GetName() == "a" {
-				return err
-			}
-			return nil
-		}
-	}
-	cases := map[string]struct {
-		reason string
-		object *unstructured.Unstructured
-		exists []*unstructured.Unstructured
-		fail   func(verb string, o client.Object, after bool) error
-		opts   []reconciler.Option
-		want   conditionText
-	}{
+	runReportCases(t, map[string]reportCase{
 		"Protected": {
 			reason: "Protection should be named first, and be the reason, because a person has to remove it.",
 			object: newComposite(newControlledThing("a"), newControlledThing("z")),
@@ -77,38 +75,6 @@ func TestReport(t *testing.T) {
 			want: conditionText{
 				"True", "WaitingForDependents",
 				"0 of 1 dependents deleted, 0%. Thing/a since T: WaitingForExternalResource: It still exists.",
-			},
-		},
-		"Forbidden": {
-			reason: "A dependent that may not be read should be named as such, and the others should be read.",
-			object: newComposite(newControlledThing("a"), newControlledThing("b"), gone),
-			exists: []*unstructured.Unstructured{
-				newControlledThing("a"), newControlledThing("b", withDeletionTimestamp, withFinalizers("f")),
-			},
-			fail: failing(kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("secret detail"))),
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f.",
-			},
-		},
-		"VersionNotServed": {
-			reason: "A version that is not served says nothing of the dependent.",
-			object: newComposite(newControlledThing("a")), fail: failing(errUnserved),
-			want: conditionText{
-				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read.",
-			},
-		},
-		"OddKind": {
-			reason: "A kind from a user's reference should be quoted without control characters.",
-			object: newComposite(newObject(schema.GroupVersionKind{
-				Group:   "example.org",
-				Version: "v1",
-				Kind:    "Odd\n\x1b[2JKind",
-			}, "", "a")),
-			fail: failing(errUnserved),
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"0 of 1 dependents deleted, 0%. Odd [2JKind/a: unknown: cannot be read.",
 			},
 		},
 		"AllGoneButError": {
@@ -151,6 +117,53 @@ func TestReport(t *testing.T) {
 				"0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet.",
 			},
 		},
+	})
+}
+
+// A report says which dependents are unknown, and quotes nothing of an error.
+func TestReport_Unread(t *testing.T) {
+	failing := func(err error) func(string, client.Object, bool) error {
+		return func(verb string, o client.Object, _ bool) error {
+			if verb == "get" && o.GetName() == "a" {
+				return err
+			}
+			return nil
+		}
+	}
+	gone := newControlledThing("gone")
+	runReportCases(t, map[string]reportCase{
+		"Forbidden": {
+			reason: "A dependent that may not be read should be named as such, and the others should be read.",
+			object: newComposite(newControlledThing("a"), newControlledThing("b"), gone),
+			exists: []*unstructured.Unstructured{
+				newControlledThing("a"), newControlledThing("b", withDeletionTimestamp, withFinalizers("f")),
+			},
+			fail: failing(kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("secret detail"))),
+			want: conditionText{
+				"True", "WaitingForDependents",
+				"1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f.",
+			},
+		},
+		"VersionNotServed": {
+			reason: "A version that is not served says nothing of the dependent.",
+			object: newComposite(newControlledThing("a")), fail: failing(errUnserved),
+			want: conditionText{
+				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read.",
+			},
+		},
+		"OddKind": {
+			reason: "A kind from a user's reference should be quoted without control characters.",
+			object: newComposite(newObject(schema.GroupVersionKind{
+				Group:   "example.org",
+				Version: "v1",
+				Kind:    "Odd\n\x1b[2JKind",
+			}, "", "a")),
+			fail: failing(errUnserved),
+			want: conditionText{
+				"True", "WaitingForDependents",
+				"0 of 1 dependents deleted, 0%. Odd [2JKind/a: unknown: cannot be read.",
+			},
+		},
 		"ListFailed": {
 			reason: "Without knowing all nothing is counted.",
 			object: newObject(composites, "", "x", withField(fieldPath("spec", "crossplane", "resourceRefs"), []any{
@@ -163,7 +176,11 @@ func TestReport(t *testing.T) {
 				"Some dependents may be unknown: cannot be read. Thing/a: its deletion was not requested yet.",
 			},
 		},
-	}
+	})
+}
+
+func runReportCases(t *testing.T, cases map[string]reportCase) {
+	t.Helper()
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(append(tc.exists, tc.object.DeepCopy())...)

@@ -107,10 +107,10 @@ func CheckDeadline(d time.Duration) error {
 	return nil
 }
 
-// CheckRemovable returns an error if force orphan may not remove the finalizers.
-func CheckRemovable(finalizers []string) error {
-	if len(finalizers) == 0 {
-		return errors.New("was given no finalizers: name those that may be removed")
+// CheckFinalizers returns an error unless finalizers names some, of which none is empty or the garbage collector's.
+func CheckFinalizers(finalizers []string) error {
+	if len(finalizers) == 0 || slices.Contains(finalizers, "") {
+		return errors.New("was given no finalizers, or an empty one: name those that may be removed")
 	}
 	if slices.Contains(finalizers, "") {
 		return errors.New("was given a finalizer without a name: name those that may be removed")
@@ -118,8 +118,7 @@ func CheckRemovable(finalizers []string) error {
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
 			return errors.Errorf(
-				"was given the garbage collector's finalizer %q: leave it out; without it what the object owns would be deleted",
-				f,
+				"was given the garbage collector's finalizer %q: leave it out; only the garbage collector may remove it", f,
 			)
 		}
 	}

@@ -44,7 +44,7 @@ func WithForceOrphan(finalizers ...string) managed.ReconcilerOption {
 	if len(finalizers) == 0 {
 		finalizers = []string{managed.FinalizerName}
 	}
-	if err := deletion.CheckRemovable(finalizers); err != nil {
+	if err := deletion.CheckFinalizers(finalizers); err != nil {
 		panic(errors.Wrap(err, "escape.WithForceOrphan"))
 	}
 	return withEscape("escape.WithForceOrphan", func(s *layer.Settings) { s.Removable = finalizers })

@@ -36,39 +36,27 @@ type deletionReporter struct {
 	objects    seam.Kind
 	client     client.Client
 	live       client.Reader
-	lateKinds  lateKinds
+	late       lateReads
 	dependents DependentLister
 	watched    func(of schema.GroupVersionKind) bool
 	interval   time.Duration
 	log        logging.Logger
 	record     event.Recorder
 	metrics    *Metrics
-	reporter   reporter
 
 	// escape has the deadline and force orphan, and the finalizers of the inner reconciler.
 	escape deletion.Escape
 
-	reports store.Key[report]
+	// most is the largest number of dependents that a lister returned: it may leave out those that no longer exist.
+	most store.Key[int]
 
-	// share is the time for reading dependents. observed is their state in this reconcile.
-	share    share
+	// observed is the state of the dependents in this reconcile.
 	observed seam.Slot[*observation]
-}
-
-// A report is the state of one report between reconciles. A restart may lose it.
-type report struct {
-	// dependents is the largest number of dependents that a lister returned: it may leave
-	// out those that no longer exist.
-	dependents int
-
-	// look is the last one at the dependents.
-	look look
 }
 
 // start completes a reporter that has been configured.
 func (d *deletionReporter) start(live client.Reader) {
 	d.live = live
-	d.reporter = d.metrics.join()
 	e := &d.escape
 	e.Kind, e.Objects, e.Client, e.Live, e.Log, e.Record = d.kind, d.objects, d.client, d.live, d.log, d.record
 	e.Metrics = kindMetrics{Metrics: d.metrics, gvk: d.kind.String()}
@@ -200,26 +188,12 @@ func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o clien
 		o.GetObjectKind().SetGroupVersionKind(d.kind)
 	}
 
-	r := d.reports.Get(&d.escape.Store, o)
-	now := time.Now()
-	if granted := d.share.grant(r.look.slow, now); granted > 0 {
-		ctx, cancel := context.WithTimeout(ctx, granted)
-		defer cancel()
-		r.look = observe(
-			ctx, newDependentReader(d.client, d.live, d.watched, &d.lateKinds, s.Now()), d.dependents, o, r.look,
-		)
-		took := time.Since(now)
-		d.share.spend(took, time.Now())
-		if r.look.slow = r.look.slow || took > glanceTimeout; !r.look.slow {
-			r.look.read = nil
-		}
-	}
-
-	on := r.look.on
-	deletion.Update(&d.escape, &d.reports, o, func(has *report) {
-		has.look = r.look
-		has.dependents = max(has.dependents, on.total)
-		on.total = has.dependents
+	on := observe(ctx, dependentReader{
+		Reader: d.client, live: d.live, watched: d.watched, late: &d.late, now: s.Now(),
+	}, d.dependents, o)
+	deletion.Update(&d.escape, &d.most, o, func(most *int) {
+		*most = max(*most, on.total)
+		on.total = *most
 	})
 	*observed = &on
 	return on
@@ -236,7 +210,7 @@ func (d *deletionReporter) report(s *seam.Session, o client.Object, on observati
 		d.metrics.reported(reportKey{
 			kind: d.kind,
 			key:  client.ObjectKeyFromObject(o),
-		}, blockedReport{uid: o.GetUID(), reason: reason, by: d.reporter})
+		}, blockedReport{uid: o.GetUID(), reason: reason})
 	}
 	return Deleting(s.Now(), reason, message)
 }
