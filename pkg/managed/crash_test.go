@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -19,7 +20,14 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
+	"github.com/crossplane-graft/graft/pkg/managed/confirm"
+	"github.com/crossplane-graft/graft/pkg/managed/contested"
+	"github.com/crossplane-graft/graft/pkg/managed/escape"
+	"github.com/crossplane-graft/graft/pkg/managed/precreate"
+	"github.com/crossplane-graft/graft/pkg/managed/ratelimit"
+	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 	"github.com/crossplane-graft/graft/pkg/managed/resolve"
+	"github.com/crossplane-graft/graft/pkg/managed/usage"
 )
 
 // A regionBucket is a bucket of the external system.
@@ -49,8 +57,9 @@ func (c *regionClient) Find(
 	return asyncstate.Absent(), nil
 }
 
-// connect returns a connector whose calls are steps of the process.
-func (c *regionCloud) connect(p *crashtest.Process) managed.ExternalConnector {
+// connect returns a connector whose calls are steps of the process. Buckets have the external name that the managed
+// resource has if named is set, and the external system names them otherwise.
+func (c *regionCloud) connect(p *crashtest.Process, named bool) managed.ExternalConnector {
 	bucket := func(mg resource.Managed) regionBucket {
 		b, _ := mg.(*v1alpha1.Bucket)
 		return regionBucket{ID: meta.GetExternalName(b), Owner: string(b.GetUID()), Region: b.Spec.ForProvider.Region}
@@ -64,7 +73,9 @@ func (c *regionCloud) connect(p *crashtest.Process) managed.ExternalConnector {
 			return managed.ExternalObservation{ResourceExists: exists, ResourceUpToDate: was == bucket(mg)}, nil
 		},
 		CreateFn: func(_ context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-			meta.SetExternalName(mg, c.NewName("id"))
+			if !named {
+				meta.SetExternalName(mg, c.NewName("id"))
+			}
 			c.Create(meta.GetExternalName(mg), bucket(mg))
 			return managed.ExternalCreation{}, nil
 		},
@@ -93,9 +104,17 @@ func patchFinalizers(c client.Client, finalizers string) func(context.Context, r
 	}
 }
 
-// newProvider returns a provider of buckets with one more option of its reconciler.
+// newProvider returns a provider of buckets with one more option of its reconciler. A Finder looks up the buckets, which
+// the external system names.
 func newProvider(
 	t *testing.T, option func(c client.Client) managed.ReconcilerOption,
+) crashtest.Provider[*regionCloud] {
+	t.Helper()
+	return newProviderOf(t, false, option)
+}
+
+func newProviderOf(
+	t *testing.T, named bool, option func(c client.Client) managed.ReconcilerOption,
 ) crashtest.Provider[*regionCloud] {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -107,12 +126,17 @@ func newProvider(
 		Object: v1alpha1.NewBucket("default", "one"),
 		Cloud:  func() *regionCloud { return &regionCloud{} },
 		Start: func(p *crashtest.Process, c *regionCloud) (reconcile.Reconciler, error) {
-			m, connector := p.Manager(), c.connect(p)
+			m, connector := p.Manager(), c.connect(p, named)
+			outcome, initializers := resolve.With(resolve.FindWithConnector(connector)), []managed.Initializer(nil)
+			if named {
+				outcome = managed.WithDeterministicExternalName(true)
+				initializers = append(initializers, managed.NewNameAsExternalName(m.GetClient()))
+			}
 			return managed.NewReconciler(m, v1alpha1.BucketManagedKind(),
 				managed.WithManagementPolicies(),
-				managed.WithInitializers(),
+				managed.WithInitializers(initializers...),
 				managed.WithExternalConnector(connector),
-				resolve.With(resolve.FindWithConnector(connector)),
+				outcome,
 				option(m.GetClient()),
 			), nil
 		},
@@ -120,6 +144,36 @@ func newProvider(
 			b, _ := o.(*v1alpha1.Bucket)
 			b.Spec.ForProvider.Region = "eu"
 		},
+	}
+}
+
+// TestCrashes_Options crashes the core alone, and with each option. Names that are known before the create, or a Finder,
+// lead to the outcome of each create.
+func TestCrashes_Options(t *testing.T) {
+	type option = managed.ReconcilerOption
+	none := func() option { return managed.WithPollJitterHook(0) }
+	for name, tc := range map[string]struct {
+		named  bool
+		option func() option
+	}{
+		"Core":        {named: true, option: none},
+		"Resolve":     {option: none},
+		"Reservation": {option: func() option { return reservation.With("default") }},
+		"RateLimit":   {named: true, option: func() option { return ratelimit.With(ratelimit.New(5, 5)) }},
+		"PreCreate":   {named: true, option: precreate.Adopt},
+		"Confirm":     {named: true, option: func() option { return confirm.With(3, 10*time.Second) }},
+		"Deadline":    {named: true, option: func() option { return escape.WithDeadline(time.Minute, nil) }},
+		"ForceOrphan": {named: true, option: func() option { return escape.WithForceOrphan() }},
+		"Contested":   {named: true, option: contested.With},
+		"Usage": {named: true, option: func() option {
+			return usage.WithProtection(v1alpha1.ProviderConfigKinds("ProviderConfig").Usage)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProviderOf(t, tc.named, func(client.Client) option { return tc.option() })
+			p.Scenarios = crashtest.Scenarios()[:5]
+			crashtest.Run(t, p, crashtest.Runs(60))
+		})
 	}
 }
 
