@@ -21,56 +21,36 @@ const AnnotationKeyRefused = "graft.crossplane.io/create-refused"
 const AnnotationKeyOpenUntil = "graft.crossplane.io/create-open-until"
 
 // A Phase says how far the last create of an object is.
-type Phase int
+type Phase string
 
 // Phases of a create.
 const (
 	// None means that no create was announced.
-	None Phase = iota
+	None Phase = ""
 
 	// Announced means that a create was announced and has no record and no end. A
 	// process runs it, or was interrupted.
-	Announced
+	Announced Phase = "Announced"
 
 	// Running means that a create has a record that says that it runs. Its holder runs
 	// it, or was interrupted.
-	Running
+	Running Phase = "Running"
 
 	// Unknown means that the create has ended, or is not waited for any more, and that
 	// its outcome is unknown.
-	Unknown
+	Unknown Phase = "Unknown"
 
 	// Failed means that the create failed. It created nothing, if its error is right.
-	Failed
+	Failed Phase = "Failed"
 
 	// Created means that the create succeeded, or failed because the external resource of an
 	// earlier create exists.
-	Created
+	Created Phase = "Created"
 
 	// Refused means that Graft did not create the external resource, because one with
 	// the same name appeared right before.
-	Refused
+	Refused Phase = "Refused"
 )
-
-// String returns the name of the phase.
-func (p Phase) String() string {
-	switch p {
-	case Announced:
-		return "Announced"
-	case Running:
-		return "Running"
-	case Unknown:
-		return "Unknown"
-	case Failed:
-		return "Failed"
-	case Created:
-		return "Created"
-	case Refused:
-		return "Refused"
-	case None:
-	}
-	return "None"
-}
 
 // A State describes the last create of an object.
 type State struct {
@@ -211,7 +191,7 @@ func (s State) MayExist() bool { return s.Incomplete() || s.Confirmed }
 // has another ID.
 func (s State) ID() string {
 	if s.Record == nil {
-		return s.Phase.String() + " " + s.Announcement
+		return string(s.Phase) + " " + s.Announcement
 	}
 	return s.Record.Holder + " " + s.Record.Token + " " + s.Record.Deadline.UTC().Format(time.RFC3339) + " " +
 		string(s.Record.Phase)

@@ -423,15 +423,6 @@ func TestOf_WithoutIdentity(t *testing.T) {
 	}
 }
 
-func TestPhase_String(t *testing.T) {
-	want := []string{"None", "Announced", "Running", "Unknown", "Failed", "Created", "Refused"}
-	for p := None; p <= Refused; p++ {
-		if diff := cmp.Diff(want[p], p.String()); diff != "" {
-			t.Errorf("String(): -want, +got:\n%s", diff)
-		}
-	}
-}
-
 func at(s string) time.Time {
 	v, _ := time.Parse(time.RFC3339, s)
 	return v
