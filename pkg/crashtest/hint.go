@@ -18,10 +18,11 @@ func (r *run) hint(v oracle.Violation) string {
 		failure = " The last reconcile failed: " + history.Short(f) + "."
 	}
 	said := v.Text + failure
+	legacy, isLegacy := r.first.(orphanable)
 	gvk, _ := apiutil.GVKForObject(r.first, r.provider.Scheme)
 
 	switch {
-	case v.Verdict == oracle.Leak && withoutDeletionPolicy(r.first) && !hasSchema(r.provider.crds, gvk):
+	case v.Verdict == oracle.Leak && isLegacy && legacy.GetDeletionPolicy() == "" && !hasSchema(r.provider.crds, gvk):
 		return failure + " Upstream's reconciler orphans the external resource of an object without a deletion " +
 			"policy: set spec.deletionPolicy in Provider.Object, or Provider.CRDs, which have defaults."
 	case v.Verdict == oracle.LostName && r.provider.annotated:

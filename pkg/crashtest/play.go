@@ -105,7 +105,7 @@ func (r *run) acts(u *User, list []Act, last bool) error {
 			})
 		}
 		r.phase = phase{
-			hold: betweenActs, final: last && next == len(list), disturbed: time.Now(), stale: true, pending: during,
+			final: last && next == len(list), disturbed: time.Now(), pending: during,
 		}
 		if err := list[i].Do(u); err != nil {
 			return err
@@ -129,7 +129,7 @@ func (r *run) until(idle bool) (time.Time, error) {
 	if r.phase.requests > maxRequests {
 		return time.Now(), nil
 	}
-	if idle || r.phase.stale {
+	if idle {
 		r.look()
 	}
 	limit := r.phase.disturbed.Add(horizon + r.polls() + r.phase.wait)
@@ -148,11 +148,10 @@ func (r *run) until(idle bool) (time.Time, error) {
 
 // window is how long each managed resource has to be as the user wants it until the phase ends.
 func (r *run) window() time.Duration {
-	hold := r.phase.hold
 	if r.phase.final && len(r.phase.pending) == 0 {
-		hold = atEnd + r.polls()
+		return max(atEnd+r.polls(), r.phase.wait)
 	}
-	return max(hold, r.phase.wait)
+	return max(betweenActs, r.phase.wait)
 }
 
 // polls is how long some polls of the provider take.

@@ -11,8 +11,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// allActions is the management policy that allows every action.
-const allActions = "*"
+// manageable objects have management policies, orphanable ones a deletion policy.
+type (
+	manageable interface {
+		GetManagementPolicies() xpv2.ManagementPolicies
+		SetManagementPolicies(p xpv2.ManagementPolicies)
+	}
+	orphanable interface{ GetDeletionPolicy() xpv2.DeletionPolicy }
+)
+
+// policiesOf returns the actions that the management policies of an object allow, or nil if they
+// allow all, or the kind has none.
+func policiesOf(o client.Object) xpv2.ManagementPolicies {
+	m, ok := o.(manageable)
+	if !ok || slices.Contains(m.GetManagementPolicies(), xpv2.ManagementActionAll) {
+		return nil
+	}
+	return m.GetManagementPolicies()
+}
+
+// forbids reports whether the policies of an object forbid an action.
+func forbids(o client.Object, a xpv2.ManagementAction) bool {
+	p := policiesOf(o)
+	return len(p) > 0 && !slices.Contains(p, a)
+}
+
+// orphans reports whether an object's external resource has to stay when it is deleted.
+func orphans(o client.Object) bool {
+	if len(policiesOf(o)) > 0 {
+		return forbids(o, xpv2.ManagementActionDelete)
+	}
+	legacy, ok := o.(orphanable)
+	return ok && legacy.GetDeletionPolicy() == xpv2.DeletionOrphan
+}
 
 // contentOf returns the JSON form of an object.
 func contentOf(o client.Object) map[string]any {
@@ -23,35 +54,14 @@ func contentOf(o client.Object) map[string]any {
 	return content
 }
 
-// limitedTo returns the actions that the management policies of an object allow, or nil if they
-// allow all, or the kind has none.
-func limitedTo(content map[string]any) []string {
-	policies, _, err := unstructured.NestedStringSlice(content, "spec", "managementPolicies")
-	if err != nil || slices.Contains(policies, allActions) {
+// decode replaces an object by its content.
+func decode(content map[string]any, o client.Object) error {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		u.Object = content
 		return nil
 	}
-	return policies
-}
-
-// mayUpdate reports whether the policies of an object allow to update its external resource.
-func mayUpdate(content map[string]any) bool {
-	policies := limitedTo(content)
-	return len(policies) == 0 || slices.Contains(policies, "Update")
-}
-
-// orphans reports whether an object's external resource has to stay when it is deleted.
-func orphans(content map[string]any) bool {
-	if policies := limitedTo(content); len(policies) > 0 {
-		return !slices.Contains(policies, "Delete")
-	}
-	deletion, _, err := unstructured.NestedString(content, "spec", "deletionPolicy")
-	return err == nil && deletion == "Orphan"
-}
-
-// withoutDeletionPolicy reports whether an object's kind has a deletion policy that is not set.
-func withoutDeletionPolicy(o client.Object) bool {
-	legacy, ok := o.(interface{ GetDeletionPolicy() xpv2.DeletionPolicy })
-	return ok && legacy.GetDeletionPolicy() == ""
+	reflect.ValueOf(o).Elem().SetZero()
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, o)
 }
 
 // specOf returns the fields of an object that its external resource may depend on. Some fields of
@@ -69,14 +79,4 @@ func specOf(o client.Object) map[string]any {
 		})
 	}
 	return out
-}
-
-// decode replaces an object by its content.
-func decode(content map[string]any, o client.Object) error {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		u.Object = content
-		return nil
-	}
-	reflect.ValueOf(o).Elem().SetZero()
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, o)
 }

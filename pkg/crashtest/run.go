@@ -61,19 +61,14 @@ type run struct {
 
 // A phase of a run is the time after an act.
 type phase struct {
-	// hold is how long each managed resource has to be as the user wants it, wait is a longer time that the
-	// user asked for.
-	hold, wait time.Duration
-
-	// final says that it is the last one.
+	// final says that it is the last one. wait is how long it has to take at least.
 	final bool
+	wait  time.Duration
 
 	// disturbed is the time of the last act or fault, settled since when each managed resource is as the user wants it.
 	// The zero time says that one isn't.
 	disturbed, settled time.Time
 
-	// stale says that the state has changed since it was looked at.
-	stale    bool
 	requests int
 
 	// pending are the acts that happen during calls.
@@ -82,7 +77,6 @@ type phase struct {
 
 // look whether each managed resource is as the user wants it.
 func (r *run) look() {
-	r.phase.stale = false
 	switch met := r.expect.Met(r.state()); {
 	case met && r.phase.settled.IsZero():
 		r.phase.settled = time.Now()
@@ -125,7 +119,7 @@ func (r *run) changed(name string, was, is client.Object, process int) {
 		v.Fields = changedFields(was, is)
 	}
 	v.Finalizers = removedFinalizers(was, is)
-	r.objects[name], r.stored[name], r.phase.stale = o, is, true
+	r.objects[name], r.stored[name] = o, is
 	r.record(history.Event{Kind: history.KindObject, Process: process, Object: name, Version: v})
 	if r.waitsForAnother(is) && !r.waitsForAnother(was) {
 		r.sim.After(finalizerFor, func() error {
@@ -180,7 +174,6 @@ func (r *run) record(e history.Event) *history.Event {
 // act records an act.
 func (r *run) act(e history.Event) {
 	r.expect.Apply(r.record(e), 0)
-	r.phase.stale = true
 }
 
 // breaks ends the run with an error.
@@ -207,11 +200,7 @@ func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (
 	before, made := r.cloud.Exists(), len(r.cloud.Made())
 	err = call(s.Event)
 	s.Event.Effects = effects(before, r.cloud.Exists(), r.cloud.Made()[made:])
-	if len(s.Event.Effects) == 0 {
-		return err
-	}
-	r.phase.stale = true
-	if len(r.phase.pending) > 0 {
+	if len(s.Event.Effects) > 0 && len(r.phase.pending) > 0 {
 		do := r.phase.pending[0]
 		r.phase.pending = r.phase.pending[1:]
 		if failed := do(); failed != nil {
@@ -224,18 +213,18 @@ func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (
 
 // effects compares the external system before and after a call.
 func effects(before, after map[string]string, made []string) (out []history.Effect) {
+	all := maps.Clone(before)
+	maps.Copy(all, after)
 	for _, name := range made {
-		out = append(out, history.Effect{Name: name, Before: before[name], After: after[name], Created: true})
+		delete(all, name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		state, exists := after[name]
-		if (!exists || state != before[name]) && !slices.Contains(made, name) {
-			out = append(out, history.Effect{Name: name, Before: before[name], After: state, Deleted: !exists})
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if _, had := before[name]; !had && !slices.Contains(made, name) {
-			out = append(out, history.Effect{Name: name, After: after[name]})
+	for i, name := range slices.Concat(made, slices.Sorted(maps.Keys(all))) {
+		was, had := before[name]
+		is, exists := after[name]
+		if created := i < len(made); created || was != is || had != exists {
+			out = append(out, history.Effect{
+				Name: name, Before: was, After: is, Created: created, Deleted: !created && !exists,
+			})
 		}
 	}
 	return out

@@ -508,7 +508,7 @@ func TestRun_WithoutDefaults(t *testing.T) {
 			reason: "Upstream's reconciler orphans an external resource without a deletion policy.",
 			object: func() client.Object {
 				d := v1alpha1.NewDatabase("one")
-				d.Spec.DeletionPolicy, d.Spec.ManagementPolicies = "", xpv2.ManagementPolicies{allActions}
+				d.Spec.DeletionPolicy, d.Spec.ManagementPolicies = "", xpv2.ManagementPolicies{xpv2.ManagementActionAll}
 				return d
 			}(),
 			kind: v1alpha1.DatabaseManagedKind(),

@@ -1,8 +1,8 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"reflect"
@@ -10,8 +10,10 @@ import (
 	"strings"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
@@ -21,19 +23,44 @@ import (
 
 // describe a managed resource for the oracle. o is nil if it no longer exists.
 func (s *subject) describe(name string, o client.Object) oracle.Object {
+	out := oracle.Object{Name: name, Conditions: "it no longer exists"}
 	if o == nil {
-		return oracle.Object{Name: name, Conditions: "it no longer exists"}
+		return out
 	}
-	content := contentOf(o)
-	cs := conditionsOf(content)
-	async, unknown := operationOf(cs)
-	return oracle.Object{
-		Name: name, Finalizers: o.GetFinalizers(), Conditions: conditionsText(cs),
-		Undecided: meta.ExternalCreateIncomplete(o) || unknown, Async: async, Fixed: !mayUpdate(content),
-		Version: history.Version{
-			Exists: true, UID: string(o.GetUID()), External: s.Name(o), Ready: ready(cs), Orphans: orphans(content),
-		},
+	var status xpv2.ConditionedStatus
+	if content, ok := contentOf(o)["status"].(map[string]any); ok {
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructured(content, &status) // Another status has no conditions.
 	}
+	out.Version = history.Version{
+		Exists: true, UID: string(o.GetUID()), External: s.Name(o), Ready: ready(status), Orphans: orphans(o),
+	}
+	operation := status.GetCondition(asyncstate.TypeOperation)
+	out.Finalizers, out.Conditions, out.Fixed = o.GetFinalizers(), text(status), forbids(o, xpv2.ManagementActionUpdate)
+	out.Async = operation.Reason != ""
+	out.Undecided = meta.ExternalCreateIncomplete(o) || operation.Reason == asyncstate.ReasonOutcomeUnknown
+	return out
+}
+
+// ready reports whether conditions say that an object is ready and synced. One of a kind without
+// conditions is.
+func ready(s xpv2.ConditionedStatus) bool {
+	is := func(t xpv2.ConditionType) bool { return s.GetCondition(t).Status == corev1.ConditionTrue }
+	synced := s.GetCondition(xpv2.TypeSynced).Reason == "" || is(xpv2.TypeSynced)
+	return len(s.Conditions) == 0 || is(xpv2.TypeReady) && synced
+}
+
+// text returns conditions in one line. A message that another condition has, too, is quoted once.
+func text(s xpv2.ConditionedStatus) string {
+	var out []string
+	said := map[string]bool{}
+	for _, c := range s.Conditions {
+		if said[c.Message] {
+			c.Message = ""
+		}
+		said[c.Message] = true
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s=%s/%s %s", c.Type, c.Status, c.Reason, c.Message)))
+	}
+	return cmp.Or(strings.Join(out, ", "), "it has no conditions")
 }
 
 // changedFields returns the paths of the fields that differ.
@@ -41,34 +68,35 @@ func changedFields(was, is client.Object) (out []string) {
 	if was == nil || is == nil {
 		return nil
 	}
-	var walk func(path string, a, b any)
-	walk = func(path string, a, b any) {
-		ignored := []string{".metadata.resourceVersion", ".metadata.generation"}
-		if reflect.DeepEqual(a, b) || slices.Contains(ignored, path) || strings.HasSuffix(path, ".lastTransitionTime") {
-			return
-		}
-		x, isMap := a.(map[string]any)
-		y, both := b.(map[string]any)
-		if !isMap || !both {
-			l, isList := a.([]any)
-			m, both := b.([]any)
-			if !isList || !both || len(l) != len(m) {
-				out = append(out, strings.TrimPrefix(path, "."))
-				return
-			}
-			for i := range l {
-				walk(fmt.Sprintf("%s[%d]", path, i), l[i], m[i])
-			}
-			return
-		}
-		keys := maps.Clone(x)
-		maps.Copy(keys, y)
-		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			walk(path+"."+k, x[k], y[k])
+	a, b := map[string]any{}, map[string]any{}
+	flatten("", contentOf(was), a)
+	flatten("", contentOf(is), b)
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		own := strings.HasPrefix(path, "metadata.resourceVersion") || strings.HasPrefix(path, "metadata.generation") ||
+			strings.HasSuffix(path, ".lastTransitionTime")
+		if !own && !reflect.DeepEqual(a[path], b[path]) {
+			out = append(out, path)
 		}
 	}
-	walk("", contentOf(was), contentOf(is))
 	return out
+}
+
+// flatten a value to its fields by their paths.
+func flatten(path string, v any, out map[string]any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, field := range v {
+			flatten(strings.TrimPrefix(path+"."+k, "."), field, out)
+		}
+	case []any:
+		for i, e := range v {
+			flatten(fmt.Sprintf("%s[%d]", path, i), e, out)
+		}
+	default:
+		out[path] = v
+	}
 }
 
 // removedFinalizers returns the finalizers that an object no longer has.
@@ -81,97 +109,20 @@ func removedFinalizers(was, is client.Object) []string {
 	})
 }
 
-// connectionSecret returns the data of a managed resource's connection secret, or nil.
+// connectionSecret returns the data of a managed resource's connection secret, or nil if it has none.
 func connectionSecret(ctx context.Context, r client.Reader, o client.Object) map[string]string {
-	content := contentOf(o)
-	path := []string{"spec", "writeConnectionSecretToRef"}
-	name, found, err := unstructured.NestedString(content, append(path, "name")...)
-	if !found || err != nil {
+	ref, _, err := unstructured.NestedStringMap(contentOf(o), "spec", "writeConnectionSecretToRef")
+	if err != nil || ref["name"] == "" {
 		return nil
 	}
-	key := client.ObjectKey{Namespace: o.GetNamespace(), Name: name}
-	namespace, found, err := unstructured.NestedString(content, append(path, "namespace")...)
-	if err == nil && found {
-		key.Namespace = namespace
-	}
-	s := &unstructured.Unstructured{}
-	s.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
-	out := map[string]string{}
-	if r.Get(ctx, key, s) != nil {
+	u, s, out := &unstructured.Unstructured{}, &corev1.Secret{}, map[string]string{}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	key := client.ObjectKey{Namespace: cmp.Or(ref["namespace"], o.GetNamespace()), Name: ref["name"]}
+	if r.Get(ctx, key, u) != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, s) != nil {
 		return out
 	}
-	data, _, err := unstructured.NestedStringMap(s.Object, "data")
-	if err != nil {
-		return out
-	}
-	for k, v := range data {
-		if text, err := base64.StdEncoding.DecodeString(v); err == nil {
-			out[k] = string(text)
-		}
+	for k, v := range s.Data {
+		out[k] = string(v)
 	}
 	return out
-}
-
-// A condition of a managed resource.
-type condition struct{ kind, status, reason, message string }
-
-func conditionsOf(content map[string]any) []condition {
-	list, _, err := unstructured.NestedSlice(content, "status", "conditions")
-	if err != nil {
-		return nil
-	}
-	var out []condition
-	for _, e := range list {
-		c, ok := e.(map[string]any)
-		if !ok {
-			continue
-		}
-		field := func(name string) string {
-			s, _ := c[name].(string)
-			return s
-		}
-		out = append(out, condition{field("type"), field("status"), field("reason"), field("message")})
-	}
-	return out
-}
-
-// ready reports whether conditions say that an object is ready and synced. One of a kind without
-// conditions is.
-func ready(cs []condition) bool {
-	isReady := len(cs) == 0
-	for _, c := range cs {
-		isReady = isReady || c.kind == "Ready" && c.status == "True"
-		if c.kind == "Synced" && c.status != "True" {
-			return false
-		}
-	}
-	return isReady
-}
-
-// conditionsText returns conditions in one line. A message that another condition has, too, is quoted once.
-func conditionsText(cs []condition) string {
-	var out []string
-	said := map[string]bool{}
-	for _, c := range cs {
-		if said[c.message] {
-			c.message = ""
-		}
-		said[c.message] = true
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s=%s/%s %s", c.kind, c.status, c.reason, c.message)))
-	}
-	if len(out) == 0 {
-		return "it has no conditions"
-	}
-	return strings.Join(out, ", ")
-}
-
-// operationOf reports whether conditions show that operations are asynchronous, and whether the outcome of one is not
-// known.
-func operationOf(cs []condition) (async, unknown bool) {
-	for _, c := range cs {
-		if c.kind == string(asyncstate.TypeOperation) {
-			return true, c.reason == string(asyncstate.ReasonOutcomeUnknown)
-		}
-	}
-	return false, false
 }

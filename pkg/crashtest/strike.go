@@ -1,8 +1,7 @@
 package crashtest
 
 import (
-	"net"
-	"os"
+	"net/http"
 	"strings"
 	"time"
 
@@ -15,11 +14,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
 )
 
+// awayFor is how long the API server is away, and lagFor how long a cache or the external system lags.
 const (
-	// hangsFor is how long a call takes whose answer doesn't come, if its context has no earlier deadline.
-	hangsFor = time.Minute
-
-	// awayFor is how long the API server is away, and lagFor how long a cache or the external system lags.
 	awayFor = time.Minute
 	lagFor  = 10 * time.Second
 )
@@ -43,12 +39,11 @@ func (r *run) turn(q *simulation.Request) error {
 	d := simulation.Decision{}
 	switch {
 	case q.Target == history.API && !q.Cached && time.Now().Before(r.awayUntil):
-		d.Answer = connectionRefused()
+		d.Answer = fault.Refused()
 	case q.Target == history.External && r.denied:
-		d.Answer = r.statusAnswer(q.Request, 401)
+		d.Answer = r.statusAnswer(q.Request, http.StatusUnauthorized)
 	}
-	if d.Answer != nil {
-		d.Undelivered = true
+	if d.Undelivered = d.Answer != nil; d.Undelivered {
 		q.Process.Disturb()
 	}
 	q.Decide(d)
@@ -57,38 +52,31 @@ func (r *run) turn(q *simulation.Request) error {
 
 // strike a request with a fault.
 func (r *run) strike(f fault.Fault, q *simulation.Request) {
+	p := q.Process
 	q.Event.Fault = f.Name
 	r.phase.disturbed = time.Now()
-	q.Process.Disturb()
-	d := simulation.Decision{Undelivered: !f.Delivered && f.Then != fault.Failover, Dies: f.Answer == fault.None}
-
-	switch f.Answer {
-	case fault.Real, fault.None:
-	case fault.Reset:
-		d.Answer = connectionReset()
-	case fault.Timeout:
-		d.Answer, d.Delay = timedOut(), hangsFor
-	case fault.Status:
-		d.Answer = r.statusAnswer(q.Request, f.Status)
-	case fault.ConnectionRefused:
-		d.Answer = connectionRefused()
-	case fault.Canceled:
-		d.Stops = true
+	p.Disturb()
+	d := simulation.Decision{
+		Undelivered: !f.Delivered, Answer: f.Answer, Delay: f.Delay, Dies: f.Lost, Stops: f.Then == fault.Stop,
 	}
-
-	p := q.Process
-	// decide lets the request have its effect before something else happens.
-	decide := func() {
+	if f.Status > 0 {
+		d.Answer = r.statusAnswer(q.Request, f.Status)
+	}
+	lag := func(time.Duration) {}
+	if l, lags := r.cloud.(Lagging); lags && f.Then == fault.LateListing {
+		lag = l.Lag
+	}
+	// A process that ends before the request has its effect never makes it, or another process makes it.
+	ends := f.Then == fault.Crash || f.Then == fault.CrashInFlight || f.Then == fault.Failover
+	if f.Delivered || !ends {
+		lag(lagFor)
 		q.Decide(d)
 		r.sim.Wait()
+		lag(0)
 	}
 	switch f.Then {
-	case fault.Nothing:
-		q.Decide(d)
+	case fault.Nothing, fault.LateListing:
 	case fault.Crash:
-		if f.Delivered {
-			decide()
-		}
 		r.sim.Kill(p)
 		r.sim.Replace()
 	case fault.CrashInFlight:
@@ -100,62 +88,30 @@ func (r *run) strike(f fault.Fault, q *simulation.Request) {
 		})
 		r.sim.Replace()
 	case fault.Stop:
-		decide()
 		r.sim.Stop(p)
 		r.sim.Replace()
 	case fault.Failover:
-		if f.Delivered {
-			decide()
-		}
 		r.sim.Failover()
 	case fault.APIAway:
 		r.awayUntil = time.Now().Add(awayFor)
-		q.Decide(d)
 	case fault.StaleCache:
 		p.Freeze(lagFor)
-		q.Decide(d)
-	case fault.LateListing:
-		l, lags := r.cloud.(Lagging)
-		if lags {
-			l.Lag(lagFor)
-		}
-		decide()
-		if lags {
-			l.Lag(0)
-		}
 	}
 }
 
 // statusAnswer returns the error that a request gets with a status code.
 func (r *run) statusAnswer(q history.Request, code int) error {
-	if q.Target == history.External {
-		if q.HTTP {
-			return httpStatus(code)
-		}
+	of, injected := schema.GroupResource{Resource: strings.ToLower(q.Kind)}, errors.New("injected")
+	switch {
+	case q.Target == history.External && q.HTTP:
+		return httpStatus(code)
+	case q.Target == history.External:
 		return r.provider.Status(code)
-	}
-	of := schema.GroupResource{Resource: strings.ToLower(q.Kind)}
-	injected := errors.New("injected")
-
-	switch code {
-	case 409:
+	case code == http.StatusConflict:
 		return kerrors.NewConflict(of, q.Name, injected)
-	case 429:
+	case code == http.StatusTooManyRequests:
 		return kerrors.NewTooManyRequests("injected", 1)
 	default:
 		return kerrors.NewInternalError(injected)
 	}
-}
-
-// connectionReset is the error of a connection that breaks.
-func connectionReset() error {
-	return &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer (injected)")}
-}
-
-// timedOut is the error of an answer that doesn't come.
-func timedOut() error { return &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded} }
-
-// connectionRefused is the error of a server that is away.
-func connectionRefused() error {
-	return &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused (injected)")}
 }

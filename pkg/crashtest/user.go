@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
+	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/api/equality"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
@@ -166,22 +166,20 @@ func Resume(u *User) error {
 func ForbidDelete(u *User) error {
 	u.act("takes Delete out of the management policies", u.run.first.GetName(), history.Act{})
 	return u.run.edit(u.run.first, func(o client.Object) error {
-		content := contentOf(o)
-		policies := limitedTo(content)
-		if len(policies) == 0 {
-			policies = []string{"Observe", "Create", "Update", "LateInitialize"}
-		}
-		policies = slices.DeleteFunc(policies, func(p string) bool { return p == "Delete" })
-		if err := unstructured.SetNestedStringSlice(content, policies, "spec", "managementPolicies"); err != nil {
-			return err
-		}
-		if err := decode(content, o); err != nil {
-			return err
-		}
-		if got, _, err := unstructured.NestedSlice(contentOf(o), "spec", "managementPolicies"); err != nil ||
-			len(got) != len(policies) {
+		m, ok := o.(manageable)
+		if !ok {
 			return errors.Wrapf(errNotApplicable, "crashtest: %T has no spec.managementPolicies", o)
 		}
+		policies := slices.Clone(policiesOf(o))
+		if len(policies) == 0 {
+			policies = xpv2.ManagementPolicies{
+				xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionUpdate,
+				xpv2.ManagementActionLateInitialize,
+			}
+		}
+		m.SetManagementPolicies(slices.DeleteFunc(policies, func(p xpv2.ManagementAction) bool {
+			return p == xpv2.ManagementActionDelete
+		}))
 		return nil
 	})
 }

@@ -3,10 +3,18 @@ package fault
 
 import (
 	"fmt"
+	"net"
+	"os"
 	"slices"
+	"time"
+
+	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 )
+
+// hangsFor is how long a call takes whose answer doesn't come, if its context has no earlier deadline.
+const hangsFor = time.Minute
 
 // A Fault strikes one request. If its name ends in before, the request has no effect; after a
 // failover, the old process still makes it. If its name ends in after, the request has its effect.
@@ -22,9 +30,12 @@ type Fault struct {
 	// Delivered says that the request has its effect.
 	Delivered bool
 
-	// Answer that the process gets. Status is the code if the answer is one.
-	Answer Answer
+	// Answer in place of the real one, after a Delay. Status is the code if the answer is one. Lost says that none
+	// comes.
+	Answer error
+	Delay  time.Duration
 	Status int
+	Lost   bool
 
 	// Then happens to the process or its environment.
 	Then Consequence
@@ -39,20 +50,6 @@ const (
 	ToAPI
 	ToExternal
 	Creates
-)
-
-// An Answer replaces the answer that a process would get.
-type Answer int
-
-// Answers. Real is the one that the API server or the external system gives. None never comes.
-const (
-	Real Answer = iota
-	None
-	Reset
-	Timeout
-	Status
-	Canceled
-	ConnectionRefused
 )
 
 // A Consequence is a further event of a fault.
@@ -85,24 +82,24 @@ const (
 
 // All returns all faults.
 func All() []Fault {
-	out := []Fault{
-		{Name: "crash-before", Answer: None, Then: Crash},
-		{Name: "crash-after", Writes: true, Delivered: true, Answer: None, Then: Crash},
-		{Name: "crash-inflight", Scope: ToExternal, Writes: true, Answer: None, Then: CrashInFlight},
-		{Name: "stop-before", Answer: Canceled, Then: Stop},
-		{Name: "stop-after", Writes: true, Delivered: true, Answer: Canceled, Then: Stop},
+	reset := &net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer (injected)")}
+	timeout := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	return []Fault{
+		{Name: "crash-before", Lost: true, Then: Crash},
+		{Name: "crash-after", Writes: true, Delivered: true, Lost: true, Then: Crash},
+		{Name: "crash-inflight", Scope: ToExternal, Writes: true, Lost: true, Then: CrashInFlight},
+		{Name: "stop-before", Then: Stop},
+		{Name: "stop-after", Writes: true, Delivered: true, Then: Stop},
 		{Name: "failover-before", Then: Failover},
 		{Name: "failover-after", Writes: true, Delivered: true, Then: Failover},
-		{Name: "reset-before", Answer: Reset},
-		{Name: "reset-after", Writes: true, Delivered: true, Answer: Reset},
-		{Name: "timeout-before", Answer: Timeout},
-		{Name: "timeout-after", Writes: true, Delivered: true, Answer: Timeout},
-		{Name: "away-before", Scope: ToAPI, Answer: ConnectionRefused, Then: APIAway},
-		{Name: "away-after", Scope: ToAPI, Writes: true, Delivered: true, Answer: Reset, Then: APIAway},
+		{Name: "reset-before", Answer: reset},
+		{Name: "reset-after", Writes: true, Delivered: true, Answer: reset},
+		{Name: "timeout-before", Answer: timeout, Delay: hangsFor},
+		{Name: "timeout-after", Writes: true, Delivered: true, Answer: timeout, Delay: hangsFor},
+		{Name: "away-before", Scope: ToAPI, Answer: Refused(), Then: APIAway},
+		{Name: "away-after", Scope: ToAPI, Writes: true, Delivered: true, Answer: reset, Then: APIAway},
 		{Name: "stale", Scope: ToAPI, Writes: true, Delivered: true, Then: StaleCache},
 		{Name: "late", Scope: Creates, Delivered: true, Then: LateListing},
-	}
-	for _, f := range []Fault{
 		{Name: "403-before", Scope: ToExternal, Status: 403},
 		{Name: "409-before", Writes: true, Status: 409},
 		// A client that retries by itself gets a 409 if its first attempt succeeded.
@@ -111,11 +108,12 @@ func All() []Fault {
 		{Name: "500-before", Status: 500},
 		{Name: "500-after", Writes: true, Delivered: true, Status: 500},
 		{Name: "503-before", Scope: ToExternal, Status: 503},
-	} {
-		f.Answer = Status
-		out = append(out, f)
 	}
-	return out
+}
+
+// Refused returns the error of a server that is away.
+func Refused() error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused (injected)")}
 }
 
 // StatusCodes returns the codes that calls to the external system can be answered with. 401 is the
@@ -123,12 +121,11 @@ func All() []Fault {
 func StatusCodes() []int {
 	out := []int{401}
 	for _, f := range All() {
-		if f.Answer == Status {
+		if f.Status > 0 && !slices.Contains(out, f.Status) {
 			out = append(out, f.Status)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return out
 }
 
 // Reaches reports whether the fault can strike such a request at all.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"sync"
 
 	xpresource "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -34,10 +33,10 @@ type apiServer struct {
 	predicate predicate.Predicate
 	tracked   []*trackedObject
 
-	mu      sync.Mutex
+	// touched says that writer, a process or 0, has written since the last look. kinds are those that providers write.
 	touched bool
 	writer  int
-	kinds   map[schema.GroupVersionKind]bool // Kinds of the objects that the provider writes.
+	kinds   map[schema.GroupVersionKind]bool
 }
 
 // A trackedObject is a managed resource as the watch delivered it.
@@ -68,7 +67,7 @@ func (s *Simulation) Admin() client.Client {
 		_ context.Context, c embedded.Call, serve func() error,
 	) error {
 		if c.Writes() {
-			s.server.touch(0)
+			s.server.touched, s.server.writer = true, 0
 		}
 		return serve()
 	}))
@@ -96,13 +95,6 @@ func (a *apiServer) stored(key client.ObjectKey, prototype client.Object) (clien
 	return o, err
 }
 
-// touch says that a process, or 0, writes.
-func (a *apiServer) touch(process int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.touched, a.writer = true, process
-}
-
 // keys of the managed resources that exist.
 func (a *apiServer) keys() (out []client.ObjectKey) {
 	for _, t := range a.tracked {
@@ -126,13 +118,11 @@ func (a *apiServer) objects() map[client.ObjectKey]client.Object {
 
 // changes returns what happened to managed resources since the last call.
 func (a *apiServer) changes() (out []change) {
-	a.mu.Lock()
-	touched, writer := a.touched, a.writer
-	a.touched = false
-	a.mu.Unlock()
-	if !touched {
+	if !a.touched {
 		return nil
 	}
+	writer := a.writer
+	a.touched = false
 	for _, t := range a.tracked {
 		is, err := a.stored(t.key, t.prototype)
 		was := t.seen
@@ -163,10 +153,7 @@ func (a *apiServer) delivers(was, is client.Object) bool {
 
 // collectGarbage deletes the dependents of an owner that no longer exists.
 func (a *apiServer) collectGarbage(owner types.UID) {
-	a.mu.Lock()
-	kinds := slices.Collect(maps.Keys(a.kinds))
-	a.mu.Unlock()
-	for _, gvk := range kinds {
+	for gvk := range maps.Clone(a.kinds) {
 		l := &unstructured.UnstructuredList{}
 		l.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
 		if a.Server.Admin().List(context.Background(), l) != nil {
@@ -190,11 +177,10 @@ func (a *apiServer) clientOf(p *Process, cached bool) client.WithWatch {
 		base = interceptor.NewClient(base, interceptor.Funcs{Get: func(
 			ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption,
 		) error {
-			from, lags := p.cache.get(key)
-			if lags && slices.ContainsFunc(a.tracked, func(t *trackedObject) bool {
+			if p.cache != nil && slices.ContainsFunc(a.tracked, func(t *trackedObject) bool {
 				return reflect.TypeOf(t.prototype) == reflect.TypeOf(o)
 			}) {
-				return a.load(from, key, o)
+				return a.load(p.cache.objects[key], key, o)
 			}
 			return c.Get(ctx, key, o, opts...)
 		}})
@@ -212,7 +198,7 @@ func (a *apiServer) clientOf(p *Process, cached bool) client.WithWatch {
 		had := c.Object.GetObjectKind().GroupVersionKind()
 		return p.Pass(ctx, q, func(*Request) error {
 			if q.Writes {
-				a.wrote(p, gvk)
+				a.touched, a.writer, a.kinds[gvk] = true, p.ID, true
 			}
 			err := serve()
 			a.restoreKind(c.Object, had, gvk, q.Cached && err == nil)
@@ -240,14 +226,6 @@ func (a *apiServer) restoreKind(o runtime.Object, had, gvk schema.GroupVersionKi
 	case !had.Empty():
 		o.GetObjectKind().SetGroupVersionKind(had)
 	}
-}
-
-// wrote records that a process writes objects of a kind.
-func (a *apiServer) wrote(p *Process, gvk schema.GroupVersionKind) {
-	a.mu.Lock()
-	a.kinds[gvk] = true
-	a.mu.Unlock()
-	a.touch(p.ID)
 }
 
 // load an object of a cache.

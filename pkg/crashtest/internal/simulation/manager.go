@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"net/http"
-	"sync"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -20,21 +19,16 @@ import (
 type processManager struct {
 	manager.Manager // The API server's, for the rest.
 
-	process *Process
-
-	mu          sync.Mutex
+	process     *Process
 	controllers []reconcile.Reconciler
 }
 
 // Add keeps a controller, and starts anything else.
 func (m *processManager) Add(r manager.Runnable) error {
 	if c, ok := r.(reconcile.Reconciler); ok {
-		m.mu.Lock()
-		defer m.mu.Unlock()
 		m.controllers = append(m.controllers, c)
 		return nil
 	}
-
 	go func() {
 		if err := r.Start(m.process.ctx); err != nil {
 			m.process.sim.note(m.process, "a runnable failed: %v", err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,13 +16,12 @@ const tick = 100 * time.Millisecond
 
 // A network has the requests that wait for their turn.
 type network struct {
-	mu      sync.Mutex
 	waiting []*Request
 
 	// actions counts the actions so far: requests of one action are ordered by their content.
 	actions atomic.Int64
 
-	woken, over chan struct{}
+	over chan struct{}
 }
 
 // A Request waits for its turn.
@@ -66,7 +64,7 @@ func (r *Request) Context() context.Context { return r.ctx }
 
 // Decide what happens to the request.
 func (r *Request) Decide(d Decision) {
-	r.network.leave(r)
+	r.leave()
 	r.decision <- d
 }
 
@@ -81,16 +79,17 @@ func (p *Process) Pass(ctx context.Context, q history.Request, effect func(r *Re
 	r.Reconcile, _ = ctx.Value(reconcileKey{}).(int)
 	r.effect = func() error { return effect(r) }
 	p.requests.Add(1)
-	if !n.enter(r) {
+	if p.dead.Load() {
 		n.forever()
 	}
+	p.sim.mail.post(func() { n.waiting = append(n.waiting, r) })
 	select {
 	case d := <-r.decision:
 		err := r.take(d)
 		p.sim.options.Answered(r, err)
 		return err
 	case <-ctx.Done():
-		n.leave(r)
+		p.sim.mail.post(r.leave)
 		if p.dead.Load() {
 			n.forever()
 		}
@@ -139,46 +138,16 @@ func (n *network) forever() {
 	runtime.Goexit()
 }
 
-func (n *network) enter(r *Request) bool {
-	if r.Process.dead.Load() {
-		return false
-	}
-	n.mu.Lock()
-	n.waiting = append(n.waiting, r)
-	n.mu.Unlock()
-	n.wake()
-	return true
-}
+func (r *Request) leave() { r.network.leave(func(o *Request) bool { return o == r }) }
 
-func (n *network) leave(r *Request) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.waiting = slices.DeleteFunc(n.waiting, func(o *Request) bool { return o == r })
+// leave removes requests from those that wait.
+func (n *network) leave(gone func(r *Request) bool) {
+	n.waiting = slices.DeleteFunc(n.waiting, gone)
 }
-
-// drop the requests of a process.
-func (n *network) drop(p *Process) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.waiting = slices.DeleteFunc(n.waiting, func(r *Request) bool { return r.Process == p })
-}
-
-// wake the scheduler.
-func (n *network) wake() {
-	select {
-	case n.woken <- struct{}{}:
-	default:
-	}
-}
-
-// acted says that the scheduler does something.
-func (n *network) acted() { n.actions.Add(1) }
 
 // pending returns the requests that wait, in an order that does not depend on which one was faster. Content may be
 // random, so it only orders requests that one action caused.
 func (n *network) pending() []*Request {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	slices.SortStableFunc(n.waiting, func(a, b *Request) int {
 		return cmp.Or(
 			cmp.Compare(a.Process.ID, b.Process.ID),
@@ -188,5 +157,8 @@ func (n *network) pending() []*Request {
 			cmp.Compare(a.Content, b.Content),
 		)
 	})
-	return slices.Clone(n.waiting)
+	// A caller whose context has ended leaves by itself.
+	return slices.DeleteFunc(slices.Clone(n.waiting), func(r *Request) bool {
+		return r.ctx.Err() != nil || r.Process.dead.Load()
+	})
 }

@@ -2,14 +2,12 @@ package simulation
 
 import (
 	"context"
-	"iter"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pkg/errors"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -32,13 +30,18 @@ type Process struct {
 	requests atomic.Int64
 	dead     atomic.Bool
 
-	// run is how the process is started.
-	run startState
-
+	beginning
 	ending
 }
 
-// ending says how a process is going to end. Only the goroutine of the simulation uses it.
+// beginning is the result of starting a process.
+type beginning struct {
+	started    bool
+	startErr   error
+	reconciler reconcile.Reconciler
+}
+
+// ending says how a process is going to end.
 type ending struct {
 	// doomed processes make left more requests, because another one took over.
 	doomed bool
@@ -48,16 +51,14 @@ type ending struct {
 	stopped, disturbed bool
 }
 
-// A startState is the result of starting a process.
-type startState struct {
-	mu         sync.Mutex
-	reconciler reconcile.Reconciler
-	err        error
-	done       bool
+// A staleCache has the managed resources that a process reads while its cache lags, and the keys whose events it misses.
+type staleCache struct {
+	objects map[client.ObjectKey]client.Object
+	missed  []client.ObjectKey
 }
 
 func newProcess(s *Simulation) *Process {
-	p := &Process{ID: len(s.processes) + 1, sim: s, queue: newWorkQueue(), cache: newStaleCache()}
+	p := &Process{ID: len(s.processes) + 1, sim: s, queue: &workQueue{items: map[client.ObjectKey]*item{}}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.manager = &processManager{Manager: s.server.ManagerFor(s.server.clientOf(p, true)), process: p}
 	return p
@@ -76,8 +77,6 @@ func (p *Process) Controller(setup func(m manager.Manager) error) (reconcile.Rec
 	if err := setup(p.Manager()); err != nil {
 		return nil, err
 	}
-	p.manager.mu.Lock()
-	defer p.manager.mu.Unlock()
 	if n := len(p.manager.controllers); n != 1 {
 		return nil, errors.Errorf(
 			"crashtest: setup added %d controllers to the manager: add the one of the managed resource", n,
@@ -94,7 +93,23 @@ func (p *Process) Disturb() { p.disturbed = true }
 
 // Freeze the cache of the process for a while.
 func (p *Process) Freeze(d time.Duration) {
-	p.cache.freeze(p.sim.server.objects(), time.Now().Add(d))
+	p.cache = &staleCache{objects: p.sim.server.objects()}
+	p.sim.After(d, func() error {
+		for _, key := range p.cache.missed {
+			p.queue.add(key, 0)
+		}
+		p.cache = nil
+		return nil
+	})
+}
+
+// deliver an event of the watch.
+func (p *Process) deliver(key client.ObjectKey) {
+	if p.cache != nil {
+		p.cache.missed = append(p.cache.missed, key)
+		return
+	}
+	p.queue.add(key, 0)
 }
 
 // start the process on a goroutine of its own.
@@ -104,49 +119,27 @@ func (p *Process) start() {
 		r, err = p.sim.options.Start(p)
 		return err
 	})
-	p.run.mu.Lock()
-	p.run.reconciler, p.run.err, p.run.done = r, errors.Wrap(err, "crashtest: Provider.Start failed"), true
-	p.run.mu.Unlock()
-	p.sim.network.wake()
+	p.sim.mail.post(func() {
+		p.beginning = beginning{true, errors.Wrap(err, "crashtest: Provider.Start failed"), r}
+	})
 }
 
-// takeStartError returns the error of the start once.
-func (p *Process) takeStartError() error {
-	p.run.mu.Lock()
-	defer p.run.mu.Unlock()
-	err := p.run.err
-	p.run.err = nil
-	return err
-}
-
-func (p *Process) starting() bool {
-	p.run.mu.Lock()
-	defer p.run.mu.Unlock()
-	return !p.run.done
-}
-
-// reconcilable returns the keys of the work queue with the times when they are due.
-func (p *Process) reconcilable(serial bool) iter.Seq2[client.ObjectKey, time.Time] {
-	p.run.mu.Lock()
-	ready := p.run.reconciler != nil
-	p.run.mu.Unlock()
-	if !ready || p.stopped || serial && p.queue.active() != "" {
-		return func(func(client.ObjectKey, time.Time) bool) {}
+// reconcilable returns the items of the work queue that wait.
+func (p *Process) reconcilable() []*item {
+	if !p.started || p.startErr != nil || p.stopped || p.sim.options.Serial && p.queue.active() != "" {
+		return nil
 	}
-	return p.queue.due()
+	return slices.DeleteFunc(p.queue.sorted(), func(it *item) bool { return it.running || it.due.IsZero() })
 }
 
-// reconcile a key.
-func (p *Process) reconcile(ctx context.Context, key client.ObjectKey) {
+// reconcile an item on a goroutine of its own.
+func (p *Process) reconcile(ctx context.Context, it *item) {
 	// A goroutine that ends without returning belongs to a run that is over.
 	o := outcome{err: errEnded, panicked: true}
-	defer func() {
-		p.queue.finish(key, o)
-		p.sim.network.wake()
-	}()
+	defer func() { p.sim.mail.post(func() { it.finished = &o }) }()
 	var r reconcile.Result
 	panicked, err := guarded(func() (err error) {
-		r, err = p.run.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: key})
+		r, err = p.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: it.key})
 		return err
 	})
 	o = outcome{result: r, err: err, panicked: panicked || recovered(err)}
@@ -166,23 +159,3 @@ func guarded(fn func() error) (panicked bool, err error) {
 func recovered(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "panic: ") && strings.HasSuffix(err.Error(), " [recovered]")
 }
-
-// A sourceQueue is the work queue of a process for its sources.
-type sourceQueue struct {
-	workqueue.TypedRateLimitingInterface[reconcile.Request] // Nil: nothing else is used.
-
-	process *Process
-}
-
-func (q sourceQueue) Add(r reconcile.Request) { q.AddAfter(r, 0) }
-
-func (q sourceQueue) AddAfter(r reconcile.Request, d time.Duration) {
-	q.process.queue.add(r.NamespacedName, d)
-	q.process.sim.network.wake()
-}
-
-func (q sourceQueue) AddRateLimited(r reconcile.Request) { q.AddAfter(r, firstBackoff) }
-
-func (q sourceQueue) Forget(reconcile.Request) {}
-
-func (q sourceQueue) Done(reconcile.Request) {}

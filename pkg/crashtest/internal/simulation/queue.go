@@ -3,13 +3,12 @@ package simulation
 import (
 	"cmp"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/pkg/errors"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -21,14 +20,12 @@ const (
 	resyncEvery  = 10 * time.Hour
 )
 
-// A workQueue of a process. It is safe for concurrent use.
-type workQueue struct {
-	mu    sync.Mutex
-	items map[client.ObjectKey]*item
-}
+// A workQueue of a process.
+type workQueue struct{ items map[client.ObjectKey]*item }
 
 // An item is a key of the work queue.
 type item struct {
+	key      client.ObjectKey
 	due      time.Time // The zero time: not queued.
 	running  bool
 	failures int
@@ -63,122 +60,71 @@ func (o outcome) String() string {
 	}
 }
 
-func newWorkQueue() *workQueue { return &workQueue{items: map[client.ObjectKey]*item{}} }
-
 // add a key.
 func (q *workQueue) add(key client.ObjectKey, after time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.put(key, after)
+	if q.items[key] == nil {
+		q.items[key] = &item{key: key}
+	}
+	q.items[key].queue(after)
 }
 
-func (q *workQueue) addAll(keys []client.ObjectKey) {
-	for _, key := range keys {
-		q.add(key, 0)
-	}
-}
-
-// put needs the lock.
-func (q *workQueue) put(key client.ObjectKey, after time.Duration) {
-	it := q.items[key]
-	if it == nil {
-		it = &item{}
-		q.items[key] = it
-	}
+// queue the item, unless it is due earlier.
+func (it *item) queue(after time.Duration) {
 	if at := time.Now().Add(after); it.due.IsZero() || at.Before(it.due) {
 		it.due = at
 	}
 }
 
-// keys in order. It needs the lock.
-func (q *workQueue) keys() []client.ObjectKey {
-	return slices.SortedFunc(maps.Keys(q.items), func(a, b client.ObjectKey) int {
-		return cmp.Compare(a.String(), b.String())
+func (it *item) begin() { it.running, it.due = true, time.Time{} }
+
+// again queues an item that was reconciled as a controller does.
+func (q *workQueue) again(it *item) {
+	o := it.finished
+	it.finished, it.running, it.polls = nil, false, 0
+	switch {
+	case errors.Is(o.err, reconcile.TerminalError(nil)):
+		it.queue(resyncEvery) // A controller does not retry it.
+	case o.err != nil || o.backsOff():
+		it.failures++
+		it.queue(min(firstBackoff<<min(it.failures-1, 10), lastBackoff))
+	default:
+		it.failures, it.polls = 0, o.result.RequeueAfter
+		it.queue(cmp.Or(it.polls, resyncEvery))
+	}
+}
+
+// sorted returns the items in order of their keys.
+func (q *workQueue) sorted() []*item {
+	return slices.SortedFunc(maps.Values(q.items), func(a, b *item) int {
+		return cmp.Compare(a.key.String(), b.key.String())
 	})
-}
-
-// due returns the keys that wait, with the times when they are due.
-func (q *workQueue) due() iter.Seq2[client.ObjectKey, time.Time] {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var keys []client.ObjectKey
-	var times []time.Time
-	for _, key := range q.keys() {
-		if it := q.items[key]; !it.running && !it.due.IsZero() {
-			keys, times = append(keys, key), append(times, it.due)
-		}
-	}
-	return func(yield func(client.ObjectKey, time.Time) bool) {
-		for i, key := range keys {
-			if !yield(key, times[i]) {
-				return
-			}
-		}
-	}
-}
-
-// begin to reconcile a key.
-func (q *workQueue) begin(key client.ObjectKey) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	it := q.items[key]
-	it.running, it.due = true, time.Time{}
-}
-
-// finish reconciling a key.
-func (q *workQueue) finish(key client.ObjectKey, o outcome) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.items[key].finished = &o
-}
-
-// collect the outcomes of reconciles that ended, as a work queue does.
-func (q *workQueue) collect(fn func(name string, o outcome)) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, key := range q.keys() {
-		it := q.items[key]
-		o := it.finished
-		if o == nil {
-			continue
-		}
-		it.finished, it.running, it.polls = nil, false, 0
-
-		switch {
-		case errors.Is(o.err, reconcile.TerminalError(nil)):
-			q.put(key, resyncEvery) // A controller does not retry it.
-		case o.err != nil || o.backsOff():
-			it.failures++
-			q.put(key, min(firstBackoff<<min(it.failures-1, 10), lastBackoff))
-		case o.result.RequeueAfter > 0:
-			it.failures, it.polls = 0, o.result.RequeueAfter
-			q.put(key, o.result.RequeueAfter)
-		default:
-			it.failures = 0
-			q.put(key, resyncEvery)
-		}
-		fn(key.Name, *o)
-	}
 }
 
 // active returns the name of an object that is being reconciled, or "".
 func (q *workQueue) active() string {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, key := range q.keys() {
-		if q.items[key].running {
-			return key.Name
+	for _, it := range q.sorted() {
+		if it.running {
+			return it.key.Name
 		}
 	}
 	return ""
 }
 
-// poll returns the longest time after which a reconcile that succeeded is repeated.
-func (q *workQueue) poll() (d time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, it := range q.items {
-		d = max(d, it.polls)
-	}
-	return d
+// A sourceQueue is the work queue of a process for its sources.
+type sourceQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request] // Nil: nothing else is used.
+
+	process *Process
 }
+
+func (q sourceQueue) Add(r reconcile.Request) { q.AddAfter(r, 0) }
+
+func (q sourceQueue) AddAfter(r reconcile.Request, d time.Duration) {
+	q.process.sim.mail.post(func() { q.process.queue.add(r.NamespacedName, d) })
+}
+
+func (q sourceQueue) AddRateLimited(r reconcile.Request) { q.AddAfter(r, firstBackoff) }
+
+func (q sourceQueue) Forget(reconcile.Request) {}
+
+func (q sourceQueue) Done(reconcile.Request) {}

@@ -1,8 +1,9 @@
 // Package simulation runs processes of a provider against an API server in memory, in simulated time. It
 // decides nothing: each request waits until [Options.Turn] has decided what happens to it.
 //
-// A simulation belongs to one bubble of testing/synctest. Its exported functions are called by the goroutine that
-// runs it, except [Process.Pass] and the methods of [Process] that a provider uses.
+// A simulation belongs to one bubble of testing/synctest. One goroutine runs it, and calls its exported functions,
+// except [Process.Pass] and the methods of [Process] that a provider uses. Other goroutines post their work to its
+// mailbox, which has the only lock.
 package simulation
 
 import (
@@ -20,19 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
-)
-
-const (
-	// graceFor is how long a process that was asked to stop may take, restartAfter how long it
-	// takes to start one again that could not start.
-	graceFor     = 30 * time.Second
-	restartAfter = 10 * time.Second
-
-	// maxOverlap is how many requests the old process makes after a failover at the most.
-	maxOverlap = 25
-
-	// inFlight is how long a call takes to arrive if the process that made it is dead.
-	inFlight = 3 * time.Second
 )
 
 // Options of a simulation.
@@ -71,13 +59,18 @@ type Simulation struct {
 
 	server  *apiServer
 	network *network
-	agenda  agenda
+	mail    *mailbox
+	agenda  []*appointment
 
 	processes  []*Process
 	reconciles int
 	failure    string
+}
 
-	woken, over chan struct{}
+// An appointment is something that happens at a time.
+type appointment struct {
+	at time.Time
+	do func() error
 }
 
 // New returns a simulation without any process.
@@ -86,14 +79,12 @@ func New(o Options) (*Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Simulation{
+	return &Simulation{
 		options: o,
 		rand:    rand.New(rand.NewPCG(o.Seed, o.Seed)), //nolint:gosec // The same seed has to lead to the same run.
 		began:   time.Now(), server: server,
-		woken: make(chan struct{}, 1), over: make(chan struct{}),
-	}
-	s.network = &network{over: s.over, woken: s.woken}
-	return s, nil
+		network: &network{over: make(chan struct{})}, mail: &mailbox{woken: make(chan struct{}, 1)},
+	}, nil
 }
 
 // Close ends the simulation. Goroutines that wait for their turn end. The others get a day of simulated time to
@@ -102,7 +93,7 @@ func (s *Simulation) Close() {
 	for _, p := range s.processes {
 		p.cancel()
 	}
-	close(s.over)
+	close(s.network.over)
 	time.Sleep(24 * time.Hour)
 }
 
@@ -113,13 +104,19 @@ func (s *Simulation) Since() time.Duration { return time.Since(s.began) }
 func (s *Simulation) Failure() string { return s.failure }
 
 // After calls fn when d has passed.
-func (s *Simulation) After(d time.Duration, fn func() error) { s.agenda.add(time.Now().Add(d), fn) }
+func (s *Simulation) After(d time.Duration, fn func() error) {
+	s.agenda = append(s.agenda, &appointment{time.Now().Add(d), fn})
+}
+
+// Wait until no goroutine can continue without time passing or a decision.
+func (s *Simulation) Wait() { synctest.Wait() }
 
 // Run until the time that until returns, which is asked again whenever something may have happened. idle says that
 // nothing can happen now.
 func (s *Simulation) Run(until func(idle bool) (time.Time, error)) error {
 	for {
-		synctest.Wait()
+		s.Wait()
+		s.mail.empty()
 		if err := s.observe(); err != nil {
 			return err
 		}
@@ -129,30 +126,20 @@ func (s *Simulation) Run(until func(idle bool) (time.Time, error)) error {
 			return err
 		}
 		if len(now) == 0 {
-			s.sleep(next, end)
+			if !next.IsZero() && next.Before(end) {
+				end = next
+			}
+			s.mail.sleep(end)
 			continue
 		}
 		i := 0
 		if len(now) > 1 {
 			i = s.rand.IntN(len(now))
 		}
-		s.network.acted()
+		s.network.actions.Add(1)
 		if err := now[i](); err != nil {
 			return err
 		}
-	}
-}
-
-// sleep until next or end, or until something happens earlier.
-func (s *Simulation) sleep(next, end time.Time) {
-	if !next.IsZero() && next.Before(end) {
-		end = next
-	}
-	timer := time.NewTimer(time.Until(end))
-	defer timer.Stop()
-	select {
-	case <-s.woken:
-	case <-timer.C:
 	}
 }
 
@@ -167,26 +154,22 @@ func (s *Simulation) possible() (now []func() error, next time.Time) {
 		}
 	}
 	for _, r := range s.network.pending() {
-		// A caller whose context has ended leaves by itself.
-		if r.ctx.Err() == nil {
-			at(r.due, func() error { return s.turn(r) })
-		}
+		at(r.due, func() error { return s.turn(r) })
 	}
 	for _, p := range s.alive() {
-		if thaws := p.cache.thaws(); !thaws.IsZero() {
-			at(thaws, func() error {
-				p.queue.addAll(p.cache.thaw())
-				return nil
-			})
-		}
-		for key, due := range p.reconcilable(s.options.Serial) {
-			at(due, func() error {
-				s.reconcile(p, key)
+		for _, it := range p.reconcilable() {
+			at(it.due, func() error {
+				s.reconcile(p, it)
 				return nil
 			})
 		}
 	}
-	s.agenda.each(at)
+	for _, a := range s.agenda {
+		at(a.at, func() error {
+			s.agenda = slices.DeleteFunc(s.agenda, func(o *appointment) bool { return o == a })
+			return a.do()
+		})
+	}
 	return now, next
 }
 
@@ -201,14 +184,23 @@ func (s *Simulation) turn(r *Request) error {
 	return s.options.Turn(r)
 }
 
+// reconcile an item of a work queue.
+func (s *Simulation) reconcile(p *Process, it *item) {
+	s.reconciles++
+	it.begin()
+	s.record(history.Event{Kind: history.KindReconcile, Process: p.ID, Reconcile: s.reconciles, Object: it.key.Name})
+	go p.reconcile(context.WithValue(p.ctx, reconcileKey{}, s.reconciles), it)
+}
+
+// reconcileKey is the key of a reconcile's number in its context.
+type reconcileKey struct{}
+
 // observe delivers events, and handles starts and reconciles that ended.
 func (s *Simulation) observe() error {
 	for _, c := range s.server.changes() {
-		if c.delivered {
-			for _, p := range s.alive() {
-				if !p.cache.missed(c.key) {
-					p.queue.add(c.key, 0)
-				}
+		for _, p := range s.alive() {
+			if c.delivered {
+				p.deliver(c.key)
 			}
 		}
 		s.options.Changed(c.key.Name, c.was, c.is, c.process)
@@ -217,128 +209,26 @@ func (s *Simulation) observe() error {
 		if err := s.started(p); err != nil {
 			return err
 		}
-		p.queue.collect(func(name string, o outcome) {
+		for _, it := range p.queue.sorted() {
+			o := it.finished
+			if o == nil {
+				continue
+			}
+			p.queue.again(it)
 			s.failure = ""
 			if o.err != nil {
 				s.failure = o.err.Error()
 			}
 			s.record(history.Event{
-				Kind: history.KindReconciled, Process: p.ID, Object: name, Text: name + " " + o.String(),
+				Kind: history.KindReconciled, Process: p.ID, Object: it.key.Name, Text: it.key.Name + " " + o.String(),
 				Outcome: history.Outcome{Failed: o.err != nil, Backoff: o.backsOff()},
 			})
 			if o.panicked {
 				s.record(history.Event{Kind: history.KindPanic, Process: p.ID, Text: o.err.Error()})
 			}
-		})
+		}
 	}
 	return nil
-}
-
-// started handles a start that has failed: a process that met an error of a fault starts again, as its Deployment
-// has it.
-func (s *Simulation) started(p *Process) error {
-	err := p.takeStartError()
-	switch {
-	case err == nil:
-		return nil
-	case !p.disturbed && !p.stopped:
-		return err
-	}
-	s.note(p, "cannot start: %v", err)
-	s.Kill(p)
-	s.After(restartAfter, func() error {
-		s.Replace()
-		return nil
-	})
-	return nil
-}
-
-// Start a process.
-func (s *Simulation) Start() {
-	p := newProcess(s)
-	s.processes = append(s.processes, p)
-	s.note(p, "starts")
-	p.queue.addAll(s.server.keys())
-	go p.start()
-}
-
-// Replace a process that ends, unless another one has taken over.
-func (s *Simulation) Replace() {
-	if !slices.ContainsFunc(s.alive(), func(p *Process) bool { return !p.doomed && !p.stopped }) {
-		s.Start()
-	}
-}
-
-// Kill a process. It gets no answer to the requests that it waits for.
-func (s *Simulation) Kill(p *Process) {
-	p.dead.Store(true)
-	s.network.drop(p)
-	s.note(p, "is killed")
-}
-
-// Stop all processes as a signal does: they begin nothing new, and have some time left.
-func (s *Simulation) Stop(ps ...*Process) {
-	if len(ps) == 0 {
-		ps = s.alive()
-	}
-	for _, p := range ps {
-		p.stopped = true
-		s.note(p, "is asked to stop")
-		p.cancel()
-		last := p.requests.Load()
-		s.After(graceFor, func() error {
-			if p.dead.Load() {
-				return nil
-			}
-			if name := p.queue.active(); name != "" && p.requests.Load() == last {
-				s.record(history.Event{Kind: history.KindOverdue, Process: p.ID, Text: fmt.Sprintf(
-					"a reconcile of %s is in progress %s after its context has ended", name, graceFor,
-				)})
-			}
-			s.Kill(p)
-			return nil
-		})
-	}
-}
-
-// Failover starts a new process while the old ones continue for some requests.
-func (s *Simulation) Failover() {
-	for _, p := range s.alive() {
-		p.doomed, p.left = true, 1+s.rand.IntN(maxOverlap)
-	}
-	s.Start()
-}
-
-// Arrive has a call of a process that is dead arrive later.
-func (s *Simulation) Arrive(r *Request, record func()) {
-	s.After(inFlight, func() error {
-		record()
-		go func() {
-			defer func() { _ = recover() }() // The caller, whose panic it is, no longer exists.
-			_ = r.effect()
-		}()
-		return nil
-	})
-}
-
-// Wait until no goroutine can continue without time passing or a decision.
-func (s *Simulation) Wait() { synctest.Wait() }
-
-// Unfinished reports the unfinished work of the processes: a start, or a reconcile.
-func (s *Simulation) Unfinished() (starting, reconciling bool) {
-	for _, p := range s.alive() {
-		starting = starting || p.starting()
-		reconciling = reconciling || p.queue.active() != ""
-	}
-	return starting, reconciling
-}
-
-// Poll returns the longest time after which a process repeats a successful reconcile.
-func (s *Simulation) Poll() (d time.Duration) {
-	for _, p := range s.alive() {
-		d = max(d, p.queue.poll())
-	}
-	return d
 }
 
 // alive returns the processes that are.
@@ -346,17 +236,23 @@ func (s *Simulation) alive() []*Process {
 	return slices.DeleteFunc(slices.Clone(s.processes), func(p *Process) bool { return p.dead.Load() })
 }
 
-// reconcile a key on a goroutine of a process.
-func (s *Simulation) reconcile(p *Process, key client.ObjectKey) {
-	s.reconciles++
-	n := s.reconciles
-	p.queue.begin(key)
-	s.record(history.Event{Kind: history.KindReconcile, Process: p.ID, Reconcile: n, Object: key.Name})
-	go p.reconcile(context.WithValue(p.ctx, reconcileKey{}, n), key)
+// Unfinished reports the unfinished work of the processes: a start, or a reconcile.
+func (s *Simulation) Unfinished() (starting, reconciling bool) {
+	for _, p := range s.alive() {
+		starting, reconciling = starting || !p.started, reconciling || p.queue.active() != ""
+	}
+	return starting, reconciling
 }
 
-// reconcileKey is the key of a reconcile's number in its context.
-type reconcileKey struct{}
+// Poll returns the longest time after which a process repeats a successful reconcile.
+func (s *Simulation) Poll() (d time.Duration) {
+	for _, p := range s.alive() {
+		for _, it := range p.queue.sorted() {
+			d = max(d, it.polls)
+		}
+	}
+	return d
+}
 
 func (s *Simulation) record(e history.Event) {
 	e.At = s.Since()
@@ -369,23 +265,3 @@ func (s *Simulation) note(p *Process, format string, a ...any) {
 
 // errEnded is the outcome of a reconcile whose goroutine ended without returning.
 var errEnded = errors.New("the reconciler ended its goroutine")
-
-// An agenda has what happens at a time.
-type agenda struct{ items []*appointment }
-
-type appointment struct {
-	at time.Time
-	do func() error
-}
-
-func (a *agenda) add(at time.Time, do func() error) { a.items = append(a.items, &appointment{at, do}) }
-
-// each calls fn with the due work, which takes it from the agenda.
-func (a *agenda) each(fn func(at time.Time, do func() error)) {
-	for _, o := range a.items {
-		fn(o.at, func() error {
-			a.items = slices.DeleteFunc(a.items, func(p *appointment) bool { return p == o })
-			return o.do()
-		})
-	}
-}
