@@ -9,14 +9,13 @@
 package failure
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/pkg/errors"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // An Answer is the outcome of a request as its error shows it. A later constant leaves more open.
@@ -83,18 +82,20 @@ func Of(err error, now time.Time) Meaning {
 	if err == nil {
 		return Meaning{}
 	}
-	if m := walk(err, stated, none); m.Evidence != None {
+	m := readTypes(err, now).Meaning
+	if m.Evidence == Stated {
 		return m
 	}
-	m, text := walk(err, func(err error) Meaning { return typed(err, now) }, wrapping), err.Error()
-	switch login := loginText.MatchString(text); {
-	case m.Evidence == None:
+	switch text := err.Error(); {
+	case m.Evidence == None, m.Evidence == Text:
 		return OfText(text)
-	case (m.Answer == Refused || m.Answer == NotFound) && login:
-		m.Answer = Unserved
+	case matches("login", text):
+		if m.Answer == Refused || m.Answer == NotFound {
+			m.Answer = Unserved
+		}
 	case m.Answer == Refused:
 		m.Exists = m.Exists || OfText(text).Exists // Google Cloud's code is in the text only.
-	case m.Answer == Unserved && !m.Throttled && !login && attemptsText.MatchString(text):
+	case m.Answer == Unserved && !m.Throttled && matches("attempts", text):
 		m.Answer = NoAnswer // The last request was not sent, but an earlier one may have been.
 	case strings.Contains(text, "Future#WaitForCompletion"):
 		m.Answer = NoAnswer // Azure has accepted the request.
@@ -125,33 +126,46 @@ func Exists(err error, name string) bool {
 // Cancelled reports whether err says that a context was cancelled, in Go's words, in gRPC's, or in the
 // text of an SDK's error that quotes its cause.
 func Cancelled(err error) bool {
-	return status.Code(err) == codes.Canceled || errors.Is(err, context.Canceled) ||
-		cancelledText.MatchString(err.Error())
+	return errors.Is(err, context.Canceled) || matches("cancelled", err.Error())
 }
 
-// cancelledText matches the texts of package context and package net/http.
-var cancelledText = regexp.MustCompile(`context canceled|request canceled|operation was canceled`)
+// A reading is what an error and its causes say without their texts.
+type reading struct {
+	Meaning
 
-// walk returns the meaning that at finds in err. Only if it finds none, it looks at the causes, whose
-// meaning in returns for err.
-func walk(err error, at func(err error) Meaning, in func(err error, causes Meaning) Meaning) Meaning {
-	if err == nil {
-		return Meaning{}
-	}
-	m := at(err)
-	if m.Evidence != None {
-		return m
-	}
-	for _, cause := range causes(err) {
-		m = m.worse(walk(cause, at, in))
-	}
-	return in(err, m)
+	code string // the external system's own, of the outermost error that has one
 }
 
-func none(_ error, causes Meaning) Meaning { return causes }
+// readTypes returns the meaning of err by statements and types. The causes count if err itself says nothing.
+func readTypes(err error, now time.Time) reading {
+	if s, ok := err.(*statement); ok { //nolint:errorlint // The causes are visited one by one.
+		return reading{Meaning: s.meaning}
+	}
+	inner, causes := reading{}, causes(err)
+	for _, cause := range causes {
+		if cause == nil {
+			continue
+		}
+		r := readTypes(cause, now)
+		if len(causes) > 1 && r.Evidence == None && OfText(cause.Error()).Answer == NoAnswer {
+			r.Meaning = Meaning{Answer: NoAnswer, Evidence: Text}
+		}
+		inner = reading{Meaning: inner.worse(r.Meaning), code: cmp.Or(inner.code, r.code)}
+	}
+	if inner.Evidence == Stated {
+		return inner
+	}
+	return typed(err, inner, now)
+}
 
 // worse returns what two errors mean that are joined.
 func (m Meaning) worse(n Meaning) Meaning {
+	if m.Evidence < n.Evidence {
+		m, n = n, m
+	}
+	if m.Evidence == Stated && n.Evidence < Stated {
+		return m
+	}
 	return Meaning{
 		Answer:    max(m.Answer, n.Answer),
 		Evidence:  max(m.Evidence, n.Evidence),
@@ -180,9 +194,6 @@ func causes(err error) []error {
 	return nil
 }
 
-// ErrNoAnswer is for authors to wrap. It says that the request may have been carried out.
-var ErrNoAnswer = errors.New("the outcome of the operation is not known")
-
 // A statement is an error with the meaning that its author gave it.
 type statement struct {
 	error
@@ -192,6 +203,9 @@ type statement struct {
 
 func (e *statement) Unwrap() error { return e.error }
 
+// ErrNoAnswer is for authors to wrap. It says that the request may have been carried out.
+var ErrNoAnswer = State(errors.New("the outcome of the operation is not known"), Meaning{Answer: NoAnswer})
+
 // State returns err with a meaning, or nil if err is nil.
 func State(err error, m Meaning) error {
 	if err == nil {
@@ -200,17 +214,6 @@ func State(err error, m Meaning) error {
 	m.Evidence = Stated
 	m.After = min(max(m.After, 0), maxAfter)
 	return &statement{error: err, meaning: m}
-}
-
-// stated returns the meaning that the author gave err itself.
-func stated(err error) Meaning {
-	if err == ErrNoAnswer { //nolint:errorlint // The causes are visited one by one.
-		return Meaning{Answer: NoAnswer, Evidence: Stated}
-	}
-	if e, ok := err.(*statement); ok { //nolint:errorlint // As above.
-		return e.meaning
-	}
-	return Meaning{}
 }
 
 // maxAfter is the longest time that an external system may ask to wait.

@@ -41,378 +41,237 @@ func ptr[T any](v T) *T { return &v }
 // echo is an error text that quotes a field which a user has set.
 const echo = "Value 'SlowDown, retry after 86400' at 'tag' failed to satisfy constraint"
 
-// advice is the part of a Meaning that is about the next call.
-type advice struct {
-	throttled, terminal bool
-	after               time.Duration
-	unserved            bool // the throttled call was not carried out
-}
-
-func adviceOf(m Meaning) advice {
-	return advice{
-		throttled: m.Throttled, terminal: m.Terminal, after: m.After,
-		unserved: m.Throttled && m.Evidence >= Typed && m.Answer != NoAnswer,
-	}
-}
-
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func statedThrottled(err error, after time.Duration) error {
 	return State(err, Meaning{Answer: Unserved, Throttled: true, After: after})
 }
 
-func TestOf_Throttled(t *testing.T) {
-	throttled := func(after time.Duration) advice { return advice{throttled: true, after: after, unserved: true} }
-	unclear := func(after time.Duration) advice { return advice{throttled: true, after: after} }
-	date := start.Add(90 * time.Second).Format(http.TimeFormat)
-	past := start.Add(-time.Hour).Format(http.TimeFormat)
+// meanings are errors and what they mean.
+type meanings map[string]struct {
+	err  error
+	want Meaning
+}
 
-	cases := map[string]struct {
-		reason string
-		err    error
-		want   advice
-	}{
-		"Nil": {reason: "We should return an empty verdict if there is no error."},
-		"Plain": {
-			reason: "An ordinary error should not count as throttled or terminal.",
-			err:    errors.New("boom"),
-		},
-		"Marked": {
-			reason: "The mark should count.",
-			err:    State(errors.New("boom"), Meaning{Answer: Unserved, Throttled: true, After: time.Minute}),
-			want:   throttled(time.Minute),
-		},
-		"MarkedDeep": {
-			reason: "The mark should be found through any wrapping.",
-			err: fmt.Errorf("a: %w", aggregate{
-				errors.New("b"), errors.Wrap(statedThrottled(errors.New("boom"), time.Minute), "c"),
-			}),
-			want: throttled(time.Minute),
-		},
-		"Aggregate": {
-			reason: "The mark should be found in Kubernetes' aggregates.",
-			err:    aggregate{errors.New("a"), State(errors.New("b"), Meaning{Terminal: true})},
-			want:   advice{terminal: true},
-		},
-		"Negative": {
-			reason: "A negative time should be an unknown one.",
-			err:    State(errors.New("boom"), Meaning{Answer: Unserved, Throttled: true, After: -time.Minute}),
-			want:   throttled(0),
-		},
-		"Terminal": {
-			reason: "The mark should count.",
-			err:    errors.Wrap(State(errors.New("boom"), Meaning{Terminal: true}), "cannot create"),
-			want:   advice{terminal: true},
-		},
-		"Outermost": {
-			reason: "The provider's mark should decide over an answer that it wraps.",
-			err:    State(responseError{Response: answer(429)}, Meaning{Terminal: true}),
-			want:   advice{terminal: true},
-		},
-		"MarkedTwice": {
-			reason: "The outermost mark should decide.",
-			err:    statedThrottled(State(errors.New("boom"), Meaning{Terminal: true}), time.Second),
-			want:   throttled(time.Second),
-		},
+type groups map[string]struct {
+	reason string
+	cases  meanings
+}
 
-		"429Seconds": {
-			reason: "Seconds should be read.",
-			err:    responseError{Response: answer(429, "Retry-After", " 17 ")},
-			want:   throttled(17 * time.Second),
-		},
-		"429Date": {
-			reason: "A date should be read.",
-			err:    responseError{Response: answer(429, "Retry-After", date)},
-			want:   throttled(90 * time.Second),
-		},
-		"429Past": {
-			reason: "A date in the past should be no wait.",
-			err:    responseError{Response: answer(429, "Retry-After", past)},
-			want:   throttled(0),
-		},
-		"429Silent": {
-			reason: "The status alone should count as throttled.",
-			err:    statusError(429),
-			want:   throttled(0),
-		},
-		"429Nonsense": {
-			reason: "A header that can't be read should be left out.",
-			err:    responseError{Response: answer(429, "Retry-After", "soon")},
-			want:   throttled(0),
-		},
-		"429Minus": {
-			reason: "A negative number of seconds should be ignored.",
-			err:    responseError{Response: answer(429, "Retry-After", "-5")},
-			want:   throttled(0),
-		},
-		"429Huge": {
-			reason: "A huge number should not overflow.",
-			err:    responseError{Response: answer(429, "Retry-After", "99999999999999999999")},
-			want:   throttled(maxAfter),
-		},
-		"429Ms": {
-			reason: "Azure's header should be read.",
-			err:    responseError{Response: answer(429, "x-ms-retry-after-ms", "1500", "Retry-After", "2")},
-			want:   throttled(1500 * time.Millisecond),
-		},
-		"503RetryAfter": {
-			reason: "A server that is overloaded may say so with 503; the call may have been carried out.",
-			err:    responseError{Response: answer(503, "Retry-After", "3")},
-			want:   unclear(3 * time.Second),
-		},
-		"503": {
-			reason: "503 without Retry-After should not count as throttled.",
-			err:    responseError{Response: answer(503)},
-		},
-		"500RetryAfter": {
-			reason: "Statuses other than 429 and 503 should not count as throttled, even with Retry-After.",
-			err:    responseError{Response: answer(500, "Retry-After", "3")},
-		},
-		"403": {
-			reason: "403 should not count as throttled.",
-			err:    &azureError{StatusCode: 403, RawResponse: answer(403)},
-		},
-
-		"Azure": {
-			reason: "azcore's error should be read.",
-			err: errors.Wrap(&azureError{
-				ErrorCode:   "x",
-				StatusCode:  429,
-				RawResponse: answer(429, "Retry-After", "5"),
-			}, "cannot get"),
-			want: throttled(5 * time.Second),
-		},
-		"AzureCode": {
-			reason: "Azure's code should be recognised with another status.",
-			err:    &azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409},
-			want:   throttled(0),
-		},
-		"Panics": {
-			reason: "An error whose method panics should be judged by its text.",
-			err:    errors.Wrap(&lostError{text: "429 Too Many Requests"}, "cannot observe"),
-			want:   unclear(0),
-		},
-		"AzureNil":   {reason: "A response that is missing should not matter.", err: &azureError{}},
-		"NilPointer": {reason: "A nil pointer as an error should not panic.", err: (*azureError)(nil)},
-		"AWS": {
-			reason: "smithy's response, which embeds net/http's, should be read.",
-			err: &awsError{
-				SmithyError: &SmithyError{
-					Response: &smithyResponse{answer(429, "Retry-After", "7")},
-					Err:      awsCode("Other"),
-				},
-			},
-			want: throttled(7 * time.Second),
-		},
-		"AWSCode": {
-			reason: "EC2 throttles with 503 and a code: it has not carried out the call.",
-			err:    &SmithyError{Response: &smithyResponse{answer(503)}, Err: awsCode("RequestLimitExceeded")},
-			want:   throttled(0),
-		},
-		"AWSThrottled": {
-			reason: "The code that is also a word should be recognised.",
-			err:    awsCode("Throttling"),
-			want:   throttled(0),
-		},
-		"AWSQuota": {
-			reason: "An exceeded quota should not count as throttled.",
-			err:    awsCode("LimitExceededException"),
-		},
-		"AWSEmpty": {reason: "An empty code should not count as throttled.", err: awsCode("")},
-		"Google": {
-			reason: "googleapi's error should be read.",
-			err:    &googleError{Code: 429, Header: http.Header{"Retry-After": {"4"}}},
-			want:   throttled(4 * time.Second),
-		},
-		"GRPCQuota": {
-			reason: "ResourceExhausted without RetryInfo should not count as throttled, because it may be a quota.",
-			err:    status.Error(codes.ResourceExhausted, "quota"),
-		},
-		"GRPC": {
-			reason: "RetryInfo should be read.",
-			err: errors.Wrap(
-				withDetail(codes.ResourceExhausted, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30),
-				"cannot list",
-			),
-			want: throttled(30 * time.Second),
-		},
-		"GRPCOther": {
-			reason: "Details other than RetryInfo should be ignored.",
-			err: withDetail(
-				codes.ResourceExhausted, "type.googleapis.com/google.rpc.QuotaFailure", 0x0a, 2, 0x08, 30,
-			),
-		},
-		"GRPCLost": {
-			reason: "Unavailable should not count as throttled, because it is about the server.",
-			err:    withDetail(codes.Unavailable, "type.googleapis.com/google.rpc.RetryInfo", 0x0a, 2, 0x08, 30),
-		},
-		"GRPCNil": {reason: "A nil status should not panic.", err: grpcError{}},
-		"Kubernetes": {
-			reason: "An API server's answer should be read.",
-			err:    kerrors.NewTooManyRequests("slow down", 9),
-			want:   throttled(9 * time.Second),
-		},
-
-		"EchoOfAWS": {
-			reason: "The text should not count if the external system's code is another.",
-			err:    errors.Wrap(awsCode("ValidationException"), echo),
-		},
-		"EchoOfAWSV1": {
-			reason: "The text should not count if the external system's code is another.",
-			err:    awsV1Error{code: "ValidationError", text: echo},
-		},
-		"EchoWithHTTPStatus": {
-			reason: "The text should not count if the HTTP status is another.",
-			err:    errors.Wrap(statusError(400), echo),
-		},
-		"EchoOfField": {
-			reason: "The text should not count if the external system's code is another.",
-			err:    errors.Wrap(&teaError{Code: ptr("InvalidParameter")}, echo),
-		},
-		"EchoOfGRPC": {
-			reason: "The text should not count if the gRPC code is another.",
-			err:    status.Error(codes.InvalidArgument, echo),
-		},
-		"EchoOfKubernetes": {
-			reason: "The text should not count if the API server's answer is another.",
-			err:    kerrors.NewBadRequest(echo),
-		},
-		"EchoOfKubernetesReason": {
-			reason: "The text should not count if the API server gives another reason.",
-			err: &kerrors.StatusError{
-				ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Message: echo},
-			},
-		},
-		"EchoOfKubernetesCode": {
-			reason: "The text should not count if the API server gives a code and no reason.",
-			err:    &kerrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: echo}},
-		},
-		"EchoInMultiError": {
-			reason: "Each error of a go-multierror should be read.",
-			err:    errors.Wrap(multiError{statusError(400), errors.New("boom")}, echo),
-		},
-		"EchoInCause": {
-			reason: "The cause in an error of AWS's first SDK should be read.",
-			err:    awsV1Error{text: echo, cause: statusError(400)},
-		},
-		"AWSV1": {
-			reason: "The code of AWS's first SDK should count with another status.",
-			err:    awsV1Error{code: "RequestLimitExceeded", status: 503},
-			want:   throttled(0),
-		},
-		"AWSV1Cause": {
-			reason: "The cause in an error of AWS's first SDK should be read.",
-			err:    awsV1Error{code: "ResourceNotReady", cause: awsV1Error{code: "Throttling", status: 400}},
-			want:   throttled(0),
-		},
-		"Alibaba": {
-			reason: "Alibaba Cloud's code should count with another status.",
-			err:    &teaError{Code: ptr("Throttling.User"), StatusCode: ptr(400)},
-			want:   throttled(0),
-		},
-		"Autorest": {
-			reason: "The code that go-autorest nests should count with another status.",
-			err: &autorestError{
-				Response: answer(409, "Retry-After", "7"), ServiceError: &serviceError{Code: "TooManyRequests"},
-			},
-			want: throttled(7 * time.Second),
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, adviceOf(Of(tc.err, start)), cmp.AllowUnexported(advice{})); diff != "" {
-				t.Errorf("\n%s\nOf(%v): -want, +got:\n%s", tc.reason, tc.err, diff)
-			}
-		})
+func expectMeanings(t *testing.T, all groups) {
+	t.Helper()
+	for group, g := range all {
+		for name, tc := range g.cases {
+			t.Run(group+"/"+name, func(t *testing.T) {
+				if diff := cmp.Diff(tc.want, Of(tc.err, start)); diff != "" {
+					t.Errorf("\n%s\nOf(%v): -want, +got:\n%s", g.reason, tc.err, diff)
+				}
+			})
+		}
 	}
 }
 
+func said(a Answer) Meaning { return Meaning{Answer: a, Evidence: Typed} }
+
+func throttledFor(after time.Duration) Meaning {
+	return Meaning{Answer: Unserved, Evidence: Typed, Throttled: true, After: after}
+}
+
+func apiServer(m Meaning) Meaning {
+	m.APIServer = true
+	return m
+}
+
+var errBoom = errors.New("boom")
+
+const retryInfo = "type.googleapis.com/google.rpc.RetryInfo"
+
 func TestOf(t *testing.T) {
-	typed := func(a Answer) Meaning { return Meaning{Answer: a, Evidence: Typed} }
-	limited := func(after time.Duration) Meaning {
-		return Meaning{Answer: Unserved, Evidence: Typed, Throttled: true, After: after}
+	stated := func(after time.Duration) Meaning {
+		return Meaning{Answer: Unserved, Evidence: Stated, Throttled: true, After: after}
 	}
-	reset := strconv.FormatInt(start.Add(time.Minute).Unix(), 10)
-	cases := map[string]struct {
-		reason string
-		err    error
-		want   Meaning
-	}{
-		"Statement": {
-			reason: "A statement of the author should win over a status.",
-			err:    State(statusError(503), Meaning{Answer: Refused}),
-			want:   Meaning{Answer: Refused, Evidence: Stated},
-		},
-		"StatementBelow": {
-			reason: "A statement of the author should win over the status of an error that wraps it.",
-			err:    &SmithyError{Response: &smithyResponse{answer(409)}, Err: ErrNoAnswer},
-			want:   Meaning{Answer: NoAnswer, Evidence: Stated},
-		},
-		"Actual": {
-			reason: "OpenStack's field should be read.",
-			err:    actualError{Actual: 504},
-			want:   typed(NoAnswer),
-		},
-		"CodeOfItsOwn": {
-			reason: "A code should not be an HTTP status without a response, so a refusal in it should not hide a lost answer.",
-			err:    codeError{Code: 422, cause: io.EOF},
-			want:   typed(NoAnswer),
-		},
-		"CodeWithHeader": {
-			reason: "Google Cloud's code is an HTTP status.",
-			err:    &googleError{Code: 422, Header: http.Header{}},
-			want:   typed(Refused),
-		},
-		"CodeOf5xx": {
-			reason: "A code that may be an HTTP status should leave the outcome open.",
-			err:    codeError{Code: 503},
-			want:   typed(NoAnswer),
-		},
-		"Forbidden": {
-			reason: "403 is about the caller.",
-			err:    responseError{Response: answer(403)},
-			want:   typed(Unserved),
-		},
-		"ForbiddenRetryAfter": {
-			reason: "403 with Retry-After is how GitHub throttles.",
-			err:    responseError{Response: answer(403, "Retry-After", "7")},
-			want:   limited(7 * time.Second),
-		},
-		"ForbiddenRemaining": {
-			reason: "403 without remaining calls is how GitHub throttles, until the time that it gives.",
-			err:    responseError{Response: answer(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset)},
-			want:   limited(time.Minute),
-		},
-		"ForbiddenRemainingAlone": {
-			reason: "403 without remaining calls and without a time should count as throttled.",
-			err:    responseError{Response: answer(403, "X-RateLimit-Remaining", "0")},
-			want:   limited(0),
-		},
-		"APIServer": {
-			reason: "An answer of an API server should be marked, because it closes no account when a client is connected.",
-			err:    errors.Wrap(kerrors.NewTooManyRequests("slow down", 9), "cannot get Secret"),
-			want: Meaning{
-				Answer: Unserved, Evidence: Typed, Throttled: true, After: 9 * time.Second, APIServer: true,
+	refused, terminal := Meaning{Answer: Refused, Evidence: Stated}, Meaning{Evidence: Stated, Terminal: true}
+	expectMeanings(t, groups{
+		"Nothing": {"An error without evidence should say nothing.", meanings{
+			"Nil":        {},
+			"Plain":      {err: errBoom},
+			"AzureNil":   {err: &azureError{}},
+			"NilPointer": {err: (*azureError)(nil)},
+			"AWSEmpty":   {err: awsCode("")},
+			"GRPCNil":    {err: grpcError{}},
+		}},
+		"Statement": {"The outermost statement of the author should decide, through any wrapping.", meanings{
+			"Throttled": {statedThrottled(errBoom, time.Minute), stated(time.Minute)},
+			"Negative":  {statedThrottled(errBoom, -time.Minute), stated(0)},
+			"Deep": {
+				fmt.Errorf("a: %w", aggregate{errBoom, errors.Wrap(statedThrottled(errBoom, time.Minute), "c")}),
+				stated(time.Minute),
 			},
-		},
-		"TypedOverText": {
-			reason: "A status should win over the text.",
-			err:    errors.Wrap(statusError(409), `rule "Many 502 Bad Gateway": StatusCode: 503`),
-			want:   typed(Refused),
-		},
-		"ExistsGoogle": {
-			reason: "Google Cloud's code that says so is in the text.",
-			err:    &googleError{Code: 409, Header: http.Header{}, text: "Error 409: it already exists, alreadyExists"},
-			want:   Meaning{Answer: Refused, Evidence: Typed, Exists: true},
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Of(tc.err, start)); diff != "" {
-				t.Errorf("\n%s\nOf(%v): -want, +got:\n%s", tc.reason, tc.err, diff)
-			}
-		})
-	}
+			"Aggregate":  {aggregate{errBoom, State(errors.New("b"), Meaning{Terminal: true})}, terminal},
+			"Wrapped":    {errors.Wrap(State(errBoom, Meaning{Terminal: true}), "cannot create"), terminal},
+			"OverAnswer": {State(statusError(429), Meaning{Terminal: true}), terminal},
+			"Twice":      {statedThrottled(State(errBoom, Meaning{Terminal: true}), time.Second), stated(time.Second)},
+			"OverStatus": {State(statusError(503), Meaning{Answer: Refused}), refused},
+			"BelowStatus": {
+				&SmithyError{Response: &smithyResponse{answer(409)}, Err: ErrNoAnswer},
+				Meaning{Answer: NoAnswer, Evidence: Stated},
+			},
+			"BesideStatus": {
+				aggregate{statusError(503), State(errBoom, Meaning{Answer: Refused})}, refused,
+			},
+		}},
+		"Causes": {"Of causes that are joined, the one should decide that leaves most open.", meanings{
+			"Exists":  {aggregate{status.Error(codes.AlreadyExists, "oh"), io.EOF}, said(NoAnswer)},
+			"Timeout": {timeoutOf{dial(syscall.ECONNREFUSED)}, said(Unserved)},
+		}},
+		"OwnCode": {"A code without a response is an HTTP status only if it may leave the outcome open.", meanings{
+			"Refusal": {codeError{Code: 422, cause: io.EOF}, said(NoAnswer)},
+			"Failure": {codeError{Code: 503}, said(NoAnswer)},
+		}},
+		"Panics": {"An error whose method panics should be judged by its text.", meanings{
+			"Text": {
+				errors.Wrap(&lostError{text: "429 Too Many Requests"}, "cannot observe"),
+				Meaning{Answer: Unserved, Evidence: Text, Throttled: true},
+			},
+		}},
+		"Caller": {"A refusal because of the caller should say nothing about an earlier request.", meanings{
+			"Text": {
+				errors.New("StatusCode: 400, api error ExpiredToken: oh"), Meaning{Answer: Unserved, Evidence: Text},
+			},
+			"Code": {awsV1Error{code: "ExpiredToken", status: 400}, said(Unserved)},
+		}},
+		"Echo": {"The text should not count beside typed evidence.", meanings{
+			"Status": {
+				errors.Wrap(statusError(409), `rule "Many 502 Bad Gateway": StatusCode: 503`), said(Refused),
+			},
+			"AWS":        {errors.Wrap(awsCode("ValidationException"), echo), Meaning{Answer: Refused, Evidence: Text}},
+			"AWSV1":      {awsV1Error{code: "ValidationError", text: echo}, Meaning{}},
+			"HTTPStatus": {errors.Wrap(statusError(400), echo), said(Refused)},
+			"Field":      {errors.Wrap(&teaError{Code: ptr("InvalidParameter")}, echo), Meaning{}},
+			"GRPC":       {status.Error(codes.InvalidArgument, echo), said(Refused)},
+			"Kubernetes": {kerrors.NewBadRequest(echo), apiServer(said(Refused))},
+			"KubernetesReason": {
+				&kerrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Message: echo}},
+				apiServer(said(Refused)),
+			},
+			"KubernetesCode": {
+				&kerrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: echo}}, apiServer(said(NoAnswer)),
+			},
+			"MultiError": {errors.Wrap(multiError{statusError(400), errBoom}, echo), said(Refused)},
+			"Cause":      {awsV1Error{text: echo, cause: statusError(400)}, said(Refused)},
+		}},
+	})
+}
+
+func TestOf_Throttled(t *testing.T) {
+	header := func(value string) error { return responseError{Response: answer(429, "Retry-After", value)} }
+	forbidden := func(header ...string) error { return responseError{Response: answer(403, header...)} }
+	unclear := Meaning{Answer: NoAnswer, Evidence: Typed, Throttled: true, After: 3 * time.Second}
+	reset := strconv.FormatInt(start.Unix()+60, 10)
+	expectMeanings(t, groups{
+		"RetryAfter": {"Each form of Retry-After should be read. Nonsense should be no time.", meanings{
+			"Seconds":  {header(" 17 "), throttledFor(17 * time.Second)},
+			"Date":     {header(start.Add(90 * time.Second).Format(http.TimeFormat)), throttledFor(90 * time.Second)},
+			"Past":     {header(start.Add(-time.Hour).Format(http.TimeFormat)), throttledFor(0)},
+			"None":     {statusError(429), throttledFor(0)},
+			"Nonsense": {header("soon"), throttledFor(0)},
+			"NaN":      {header("nan"), throttledFor(0)},
+			"Minus":    {header("-5"), throttledFor(0)},
+			"Huge":     {header("99999999999999999999"), throttledFor(maxAfter)},
+			"Azure": {
+				responseError{Response: answer(429, "x-ms-retry-after-ms", "1500", "Retry-After", "2")},
+				throttledFor(1500 * time.Millisecond),
+			},
+			"503":         {responseError{Response: answer(503, "Retry-After", "3")}, unclear},
+			"503Without":  {responseError{Response: answer(503)}, said(NoAnswer)},
+			"500":         {responseError{Response: answer(500, "Retry-After", "3")}, said(NoAnswer)},
+			"403":         {forbidden("Retry-After", "7"), throttledFor(7 * time.Second)},
+			"403Without":  {forbidden(), said(Unserved)},
+			"403NoneLeft": {forbidden("X-RateLimit-Remaining", "0"), throttledFor(0)},
+			"403Reset": {
+				forbidden("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", reset),
+				throttledFor(time.Minute),
+			},
+			"403SomeLeft": {
+				forbidden("X-RateLimit-Remaining", "9", "X-RateLimit-Reset", reset),
+				said(Unserved),
+			},
+		}},
+		"EC2": {"A code for throttling says that the call was not carried out, even with status 503.", meanings{
+			"Code": {
+				&SmithyError{Response: &smithyResponse{answer(503)}, Err: awsCode("RequestLimitExceeded")},
+				throttledFor(0),
+			},
+			"Wrapped": {
+				methodError{503, errors.Wrap(fmt.Errorf("oh: %w", awsCode("RequestLimitExceeded")), "again")},
+				throttledFor(0),
+			},
+		}},
+		"GRPCQuota": {"Without RetryInfo it may be a quota. Unavailable is about the server.", meanings{
+			"Quota": {status.Error(codes.ResourceExhausted, "quota"), said(Unserved)},
+			"Other": {
+				withDetail(codes.ResourceExhausted, "type.googleapis.com/google.rpc.QuotaFailure", 0x0a, 2, 0x08, 30),
+				said(Unserved),
+			},
+			"Unavailable": {withDetail(codes.Unavailable, retryInfo, 0x0a, 2, 0x08, 30), said(NoAnswer)},
+		}},
+	})
+}
+
+func TestOf_SDK(t *testing.T) {
+	exists := Meaning{Answer: Refused, Evidence: Typed, Exists: true}
+	expectMeanings(t, groups{
+		"Shapes": {"The errors of each SDK should be read.", meanings{
+			"Azure": {
+				errors.Wrap(&azureError{
+					ErrorCode: "x", StatusCode: 429, RawResponse: answer(429, "Retry-After", "5"),
+				}, "cannot get"),
+				throttledFor(5 * time.Second),
+			},
+			"AzureCode": {&azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409}, throttledFor(0)},
+			"AWS": {
+				&awsError{SmithyError: &SmithyError{
+					Response: &smithyResponse{answer(429, "Retry-After", "7")}, Err: awsCode("Other"),
+				}},
+				throttledFor(7 * time.Second),
+			},
+			"AWSThrottled": {awsCode("Throttling"), throttledFor(0)},
+			"AWSQuota":     {awsCode("LimitExceededException"), Meaning{Answer: Refused, Evidence: Text}},
+			"AWSV1":        {awsV1Error{code: "RequestLimitExceeded", status: 503}, throttledFor(0)},
+			"AWSV1Cause": {
+				awsV1Error{code: "ResourceNotReady", cause: awsV1Error{code: "Throttling", status: 400}},
+				throttledFor(0),
+			},
+			"Alibaba": {&teaError{Code: ptr("Throttling.User"), StatusCode: ptr(400)}, throttledFor(0)},
+			"Autorest": {
+				&autorestError{
+					Response: answer(409, "Retry-After", "7"), ServiceError: &serviceError{Code: "TooManyRequests"},
+				},
+				throttledFor(7 * time.Second),
+			},
+			"Google": {
+				&googleError{Code: 429, Header: http.Header{"Retry-After": {"4"}}}, throttledFor(4 * time.Second),
+			},
+			"GoogleExists": {
+				&googleError{Code: 409, Header: http.Header{}, text: "Error 409: it already exists, alreadyExists"},
+				exists,
+			},
+			"GoogleRefused": {&googleError{Code: 422, Header: http.Header{}}, said(Refused)},
+			"OpenStack":     {actualError{Actual: 504}, said(NoAnswer)},
+			"Swagger":       {&methodCodeError{409}, said(Refused)},
+			"Getter":        {getError{}, said(Refused)},
+			"Cycle":         {newCycle(), said(Refused)},
+			"GRPC": {
+				errors.Wrap(withDetail(codes.ResourceExhausted, retryInfo, 0x0a, 2, 0x08, 30), "cannot list"),
+				throttledFor(30 * time.Second),
+			},
+			"GRPCExists": {status.Error(codes.AlreadyExists, "oh"), exists},
+			"Kubernetes": {
+				errors.Wrap(kerrors.NewTooManyRequests("slow down", 9), "cannot get Secret"),
+				apiServer(throttledFor(9 * time.Second)),
+			},
+		}},
+	})
 }
 
 // quiet is an error whose text says nothing. Structs embed it.
@@ -425,6 +284,13 @@ type (
 	httpError  struct{ quiet }
 	hcloudCode string
 	unexpected struct{ Actual int }
+	getError   struct{ quiet }
+	cycleError struct {
+		*cycleError
+
+		Response *http.Response
+	}
+	timeoutOf  struct{ error }
 	retryError struct {
 		error
 
@@ -432,10 +298,20 @@ type (
 	}
 )
 
-func (authError) Status() int      { return http.StatusBadGateway }
-func (httpError) HTTPStatus() int  { return http.StatusConflict }
-func (e retryError) Error() string { return e.text + e.error.Error() }
-func (e retryError) Unwrap() error { return e.error }
+func newCycle() error {
+	c := &cycleError{}
+	c.cycleError, c.Response = c, &http.Response{StatusCode: http.StatusConflict}
+	return c
+}
+
+func (authError) Status() int       { return http.StatusBadGateway }
+func (httpError) HTTPStatus() int   { return http.StatusConflict }
+func (e retryError) Error() string  { return e.text + e.error.Error() }
+func (getError) GetStatusCode() int { return http.StatusConflict }
+func (*cycleError) Error() string   { return "oh" }
+func (timeoutOf) Timeout() bool     { return true }
+func (e timeoutOf) Unwrap() error   { return e.error }
+func (e retryError) Unwrap() error  { return e.error }
 
 func TestOf_Shapes(t *testing.T) {
 	response := func(code int) *http.Response { return &http.Response{StatusCode: code} }

@@ -119,22 +119,23 @@ type (
 	actualError struct{ Actual int }
 )
 
-func (e methodError) Error() string       { return fmt.Sprintf("StatusCode: %d: %v", e.code, e.cause) }
-func (e methodError) HTTPStatusCode() int { return e.code }
-func (e methodError) Unwrap() error       { return e.cause }
-func (e *fieldError) Error() string       { return e.body }
-func (e codeError) Error() string         { return e.text }
-func (e codeError) Unwrap() error         { return e.cause }
-func (e responseError) Error() string     { return e.text }
-func (e *methodCodeError) Error() string  { return "createVMDefault" }
-func (e *methodCodeError) Code() int      { return e.code }
-func (e anyFieldError) Error() string     { return fmt.Sprintf("vms#Create: Failure: %v", e.Original) }
-func (e anyFieldError) Unwrap() error     { return e.Original }
-func (*timeoutError) Error() string       { return "timeout" }
-func (*timeoutError) Timeout() bool       { return true }
-func (e *lostError) Error() string        { return e.text }
-func (e *lostError) HTTPStatusCode() int  { return e.response.StatusCode }
-func (*nilError) Error() string           { return "quota exceeded" }
+func (e methodError) Error() string             { return fmt.Sprintf("StatusCode: %d: %v", e.code, e.cause) }
+func (e methodError) HTTPStatusCode() int       { return e.code }
+func (e methodError) Unwrap() error             { return e.cause }
+func (e *fieldError) Error() string             { return e.body }
+func (e codeError) Error() string               { return e.text }
+func (e codeError) Unwrap() error               { return e.cause }
+func (e responseError) Error() string           { return e.text }
+func (e *methodCodeError) Error() string        { return "createVMDefault" }
+func (e *methodCodeError) Code() int            { return e.code }
+func (e *methodCodeError) IsCode(code int) bool { return e.code == code }
+func (e anyFieldError) Error() string           { return fmt.Sprintf("vms#Create: Failure: %v", e.Original) }
+func (e anyFieldError) Unwrap() error           { return e.Original }
+func (*timeoutError) Error() string             { return "timeout" }
+func (*timeoutError) Timeout() bool             { return true }
+func (e *lostError) Error() string              { return e.text }
+func (e *lostError) HTTPStatusCode() int        { return e.response.StatusCode }
+func (*nilError) Error() string                 { return "quota exceeded" }
 
 func (statusless) GRPCStatus() *status.Status { return nil }
 

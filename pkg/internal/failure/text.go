@@ -1,18 +1,16 @@
 package failure
 
 import (
-	_ "embed" // It is for the grammar.
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/pkg/errors"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // OfText returns the meaning of the text of an error.
@@ -36,8 +34,8 @@ func OfText(text string) Meaning {
 // ofItem returns the meaning of one error of a list.
 func ofItem(text string) Meaning {
 	var m Meaning
-	sent := unsentText.ReplaceAllString(text, "") // A later request may have been sent.
-	if at := loginText.FindStringIndex(sent); at != nil {
+	sent := grammar()["unsent"].ReplaceAllString(text, "") // A later request may have been sent.
+	if at := grammar()["login"].FindStringIndex(sent); at != nil {
 		sent = sent[:at[0]]
 	}
 	if sent != text {
@@ -47,19 +45,26 @@ func ofItem(text string) Meaning {
 	if e.rank > 0 {
 		m.Answer = e.answer
 	}
-	m.Throttled = e.code == http.StatusTooManyRequests || throttledText.MatchString(sent) ||
-		(e.rank == 0 || e.code == http.StatusForbidden) && throttledWords.MatchString(sent)
+	m.Throttled = e.code == http.StatusTooManyRequests || matches("throttled text", sent) ||
+		(e.rank == 0 || e.code == http.StatusForbidden) && matches("throttled words", sent)
 	// With another status than Conflict it is a part of the external resource that exists.
 	if (e.rank == 0 || e.code == http.StatusConflict || e.code == 0 && e.answer == Refused) && exists(sent) {
 		m.Answer, m.Exists = Refused, true
 	}
-	if m.Answer == Refused && callerText.MatchString(sent) {
+	if m.Answer == Refused && matches("caller text", sent) {
 		m.Answer = Unserved
 	}
 	if m.Answer != Unsaid || m.Throttled {
 		m.Evidence = Text
 	}
 	return m
+}
+
+// exists reports whether a text says that the external resource exists: with a code, or in words that are
+// not about a part of it.
+func exists(text string) bool {
+	words := grammar()["exists words"].FindStringSubmatch(text)
+	return matches("exists", text) || len(words) > 1 && !matches("part", words[1])
 }
 
 // Evidence in a text is a status, a code or a word.
@@ -70,13 +75,36 @@ type evidence struct {
 	code   int // the HTTP status, if any
 }
 
-// The ranks of evidence. An object's name often stands before a status, and is not quoted.
+// The ranks of evidence, by which the grammar calls them. An object's name often stands before a status, and is not
+// quoted.
 const (
 	word     = iota + 1 // also a status that may be a part of a name
 	placed              // a status at the begin, after punctuation, or after a verb
 	keyed               // a status after a word such as StatusCode
 	accepted            // the request was accepted, and the client waited for its result
 )
+
+// strongest returns the evidence that decides.
+func strongest(text string) evidence {
+	var best evidence
+	ranks := []string{accepted: "accepted", keyed: "keyed", placed: "placed", word: "word"}
+	for rank, name := range slices.Backward(ranks) {
+		for _, kind := range []string{"lost", "number", "alone", "known", "explained", "name"} {
+			expression := grammar()[name+" "+kind]
+			if expression == nil {
+				continue
+			}
+			for _, at := range expression.FindAllStringSubmatchIndex(text, -1) {
+				from, to := at[len(at)-2], at[len(at)-1]
+				e := evidence{rank: rank, at: from}
+				if e.answer, e.code = ofPart(kind, text[from:to], text[to:]); e.beats(best) {
+					best = e
+				}
+			}
+		}
+	}
+	return best
+}
 
 // beats reports whether e decides over other, which was found before.
 func (e evidence) beats(other evidence) bool {
@@ -96,140 +124,31 @@ func (e evidence) beats(other evidence) bool {
 	}
 }
 
-// strongest returns the evidence that decides.
-func strongest(text string) evidence {
-	var best evidence
-	for _, r := range rules() {
-		for _, at := range r.text.FindAllStringSubmatchIndex(text, -1) {
-			from, to := at[len(at)-2], at[len(at)-1]
-			e := evidence{rank: r.rank, at: from}
-			if e.answer, e.code = r.read(text[from:to], text[to:]); e.beats(best) {
-				best = e
-			}
-		}
+// ofPart returns the answer, and the HTTP status if any, that a part of a text gives by its kind and by what follows.
+func ofPart(kind, part, after string) (Answer, int) {
+	switch kind {
+	case "lost":
+		return NoAnswer, 0
+	case "name":
+		return ofName(part, after)
 	}
-	return best
-}
-
-// A rule finds evidence of a rank. It reads the last group of its expression, and what follows it.
-type rule struct {
-	rank int
-	text *regexp.Regexp
-	read func(match, after string) (Answer, int)
-}
-
-func rules() []rule {
-	return []rule{
-		{accepted, acceptedText, ofWords},
-		{keyed, statusForm, ofNumber},
-		{keyed, firstForm, ofStrict},
-		{keyed, codeForm, ofKnown},
-		{keyed, nameForm, ofName},
-		{placed, verbForm, ofKnown},
-		{placed, lineForm, ofStrict},
-		{placed, reasonForm, ofName},
-		{word, looseForm, ofOwnWords},
-		{word, roundForm, ofKnown},
-		{word, lostText, ofWords},
-		{word, attemptsText, ofWords},
-	}
-}
-
-// grammar has the regular expressions: one in a line, with its kind and an example.
-//
-//go:embed grammar.tsv
-var grammar string
-
-// expression returns the alternatives of a kind.
-func expression(kind string) string {
-	var all []string
-	for line := range strings.Lines(grammar) {
-		if column := strings.Split(line, "\t"); column[0] == kind {
-			all = append(all, column[1])
-		}
-	}
-	return "(?:" + strings.Join(all, "|") + ")"
-}
-
-var (
-	statusForm = regexp.MustCompile(`(?i)` + expression("status") + `([45]\d\d)`)
-	firstForm  = regexp.MustCompile(`^([45]\d\d)`)
-	codeForm   = regexp.MustCompile(`(?i)` + expression("code") + `([45]\d\d)`)
-	verbForm   = regexp.MustCompile(`(?i)` + expression("verb") + `([45]\d\d)`)
-	lineForm   = regexp.MustCompile(expression("line") + `([45]\d\d)`)
-	looseForm  = regexp.MustCompile(`\b([45]\d\d)`)
-	roundForm  = regexp.MustCompile(`\(([45]\d\d)\)(?:$|[:,.;])`)
-	nameForm   = regexp.MustCompile(`(?i)` + expression("name") + `([a-z_][\w.]*)`)
-	reasonForm = regexp.MustCompile(`(?:^|: )([A-Z][A-Za-z]+(?:[ -][A-Z][a-z]+){0,3})(?:$|: )`)
-
-	lostText     = regexp.MustCompile(`(?i)` + expression("lost"))
-	attemptsText = regexp.MustCompile(`(?i)` + expression("attempts"))
-	acceptedText = regexp.MustCompile(`(?i)` + expression("accepted"))
-	unsentText   = regexp.MustCompile(expression("unsent"))
-	unsentCause  = regexp.MustCompile(`^` + expression("unsent"))
-	loginText    = regexp.MustCompile(expression("login"))
-
-	callerText    = regexp.MustCompile(`(?i)\bapi error [\w.]*` + expression("caller"))
-	throttledText = regexp.MustCompile(`(?:^|api error |[:=] ?|, |\n)(?:Throttling|` + expression("throttled") +
-		`)(?:$|[:,.\n])|(?i:code)=` + expression("throttled") + `\b|\(rate_limit_exceeded\)`)
-	throttledWords = regexp.MustCompile(
-		`(?i)\btoo many requests\b|\brate ?limit\b[^.]{0,30}exceeded|exceeded\b[^.]{0,20} rate ?limit`)
-
-	existsWords = regexp.MustCompile(`(?i)(\w*)(?: with (?:this|that|the same) \w+)?\W*\balready exists?\b`)
-	partText    = regexp.MustCompile(`(?i)` + expression("part") + `$`)
-)
-
-func ofWords(string, string) (Answer, int) { return NoAnswer, 0 }
-
-// ofNumber returns the answer with a status, unless the number goes on or has a unit.
-func ofNumber(number, after string) (Answer, int) {
-	code, err := strconv.Atoi(number)
-	if err != nil || goesOn.MatchString(after) {
+	code, _ := strconv.Atoi(part)
+	words := strings.ToLower(http.StatusText(code))
+	explained := words != "" && strings.HasPrefix(strings.ToLower(strings.TrimLeft(after, " -:")), words)
+	inUse := words != "" || code == 499 || code == 509 || code >= 520 && code <= 530 || code >= 595
+	counts := matches("counted", after) && !matches("verb follows", after)
+	if matches("longer", after) || kind != "number" && (counts || !inUse) ||
+		kind == "alone" && !explained && !matches("end", after) || kind == "explained" && !explained {
 		return Unsaid, 0
 	}
 	return ofStatus(code), code
 }
 
-// ofKnown returns the answer with a status that is in use, unless something is counted: "got 500 items".
-func ofKnown(number, after string) (Answer, int) {
-	answer, code := ofNumber(number, after)
-	known := http.StatusText(code) != "" || code == 499 || code == 509 || code >= 520 && code <= 530 || code >= 595
-	if !known || countedText.MatchString(after) && !verbText.MatchString(after) {
-		return Unsaid, 0
-	}
-	return answer, code
-}
-
-// ofStrict returns the answer with a status if its own words follow, or no others.
-func ofStrict(number, after string) (Answer, int) {
-	if strictText.MatchString(after) {
-		return ofKnown(number, after)
-	}
-	return ofOwnWords(number, after)
-}
-
-// ofOwnWords returns the answer with a status if its own words follow: "502 Bad Gateway".
-func ofOwnWords(number, after string) (Answer, int) {
-	answer, code := ofNumber(number, after)
-	words, own := strings.ToLower(strings.TrimLeft(after, " -:")), strings.ToLower(http.StatusText(code))
-	if own == "" || !strings.HasPrefix(words, own) {
-		return Unsaid, 0
-	}
-	return answer, code
-}
-
-var (
-	goesOn      = regexp.MustCompile(`^(?:\w|[.,]\d|[ -]?(?:[KMGTP]i?B|[kMG]?Hz)\b)`)
-	countedText = regexp.MustCompile(`^[ -]?(?:of|to|[a-z]+s)\b`)
-	verbText    = regexp.MustCompile(`^ (?:does|was|is|has|status|as|this|always|across|errors?|responses?)\b`)
-	strictText  = regexp.MustCompile(`^(?:$|\s*$|:|\s*\n|  | \(| - | \{| (?:Server|Client|Proxy|Backend) )`)
-)
-
 // ofName returns the answer with the name of a gRPC status, of an HTTP status, or of a code.
 func ofName(name, message string) (Answer, int) {
 	for c := codes.OK; c <= codes.Unauthenticated; c++ {
 		if c.String() == name {
-			return ofGRPC(status.New(c, message)).Answer, 0
+			return ofCode(c, message), 0
 		}
 	}
 	for code := http.StatusBadRequest; code <= http.StatusNetworkAuthenticationRequired; code++ {
@@ -238,26 +157,19 @@ func ofName(name, message string) (Answer, int) {
 		}
 	}
 	switch {
-	case failedCode.MatchString(name):
+	case matches("failed", name):
 		return NoAnswer, 0
-	case name < "a" && refusedCode.MatchString(name): // In lower case it is a word.
+	case name < "a" && matches("refused", name): // In lower case it is a word.
 		return Refused, 0
 	}
 	return Unsaid, 0
-}
-
-// exists reports whether a text says that the external resource exists: with a code, or in words that are
-// not about a part of it.
-func exists(text string) bool {
-	words := existsWords.FindStringSubmatch(text)
-	return existsCode.MatchString(text) || len(words) > 1 && !partText.MatchString(words[1])
 }
 
 // items returns the errors of a list: the items of go-multierror and retry-go, and requests one after another.
 // The first item has the text before it.
 func items(text string) (list []string) {
 	from := 0
-	for i, at := range itemText.FindAllStringIndex(text, -1) {
+	for i, at := range grammar()["item"].FindAllStringIndex(text, -1) {
 		if i > 0 || strings.Contains(text[at[0]:at[1]], "http") {
 			list = append(list, text[from:at[0]])
 			from = at[0]
@@ -266,18 +178,16 @@ func items(text string) (list []string) {
 	return append(list, text[from:])
 }
 
-var itemText = regexp.MustCompile(`\n[\t ]*(?:\*|#\d+:) |\battempt #?\d+\b|` +
-	`[\n,;] ?(?:(?:POST|PUT|PATCH|DELETE) |(?:Post|Put|Patch|Delete) ")https?://`)
-
 // visible returns a text without what is quoted and without JSON. The rest begins with JSON that is cut off at
 // the end of the text: the status of such an answer stands before it.
 func visible(text string) (answer, rest string) {
-	text = quotedStatus.ReplaceAllString(quotedCode.ReplaceAllString(text, "$1=$2"), "$1 $2")
-	text = quotedAnswer.ReplaceAllString(text, `$1 "`)
-	for from := 0; ; {
-		at := jsonObject.FindStringIndex(text[from:])
+	text = grammar()["quoted code"].ReplaceAllString(text, "$1=$2")
+	text = grammar()["quoted status"].ReplaceAllString(text, "$1 $2")
+	text = grammar()["quoted answer"].ReplaceAllString(text, `$1 "`)
+	for from := 0; ; from++ {
+		at := grammar()["json"].FindStringIndex(text[from:])
 		if at == nil {
-			return hideQuoted(text), ""
+			return unquoted(text), ""
 		}
 		from += at[0]
 		object := map[string]any{}
@@ -285,47 +195,28 @@ func visible(text string) (answer, rest string) {
 		switch err := d.Decode(&object); {
 		case err == nil:
 			// It counts as little as a status in a name.
-			text = fmt.Sprintf("%s (%d).%s", text[:from], statusIn(object), text[from+int(d.InputOffset()):])
+			text = fmt.Sprintf("%s (%v).%s", text[:from], statusIn(object), text[from+int(d.InputOffset()):])
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			return hideQuoted(text[:from]), hideQuoted(text[from:])
-		default:
-			from++ // It is no JSON.
+			return unquoted(text[:from]), unquoted(text[from:])
 		}
 	}
 }
 
 // statusIn returns the status that an answer has as a number, or zero. Errors of some SDKs have no other text.
-func statusIn(answer map[string]any) (status int) {
+func statusIn(answer map[string]any) (status float64) {
 	for key, value := range answer {
-		switch v := value.(type) {
-		case float64:
-			if statusKey.MatchString(key) && v >= 400 && v < 600 {
-				status = max(status, int(v))
-			}
-		case map[string]any:
-			if key == "error" {
-				status = max(status, statusIn(v))
-			}
+		if v, ok := value.(float64); ok && v >= 400 && v < 600 && matches("status key", key) {
+			status = max(status, v)
 		}
+	}
+	if inner, ok := answer["error"].(map[string]any); ok {
+		status = max(status, statusIn(inner))
 	}
 	return status
 }
 
-// hideQuoted returns a text without the parts that are quoted. A quote in a word opens and closes none.
-func hideQuoted(text string) string {
-	return singleQuoted.ReplaceAllString(doubleQuoted.ReplaceAllString(text, `""`), "")
+// unquoted returns a text without the parts that are quoted. A quote in a word opens and closes none.
+func unquoted(text string) string {
+	text = grammar()["double quoted"].ReplaceAllString(text, `""`)
+	return grammar()["single quoted"].ReplaceAllString(text, "")
 }
-
-var (
-	jsonObject = regexp.MustCompile(`\{\s*"`)
-	statusKey  = regexp.MustCompile(`(?i)^(?:http_?)?(?:status)?_?(?:code)?$`)
-
-	// A code or a status in quotes stays, as in Code="TooManyRequests" and status "502 Bad Gateway". Terraform's
-	// provider for OVH quotes the whole answer.
-	quotedCode   = regexp.MustCompile(`\b((?i:error ?code|code))\s?[=:]\s?"([A-Za-z][\w.]*)"`)
-	quotedAnswer = regexp.MustCompile(`"(\w+ API error \(status code [45]\d\d\))`)
-	quotedStatus = regexp.MustCompile(`(?i)\b(status(?: ?code)?|response)[\s:=]{1,2}"([45]\d\d\b[^"]*)"`)
-
-	doubleQuoted = regexp.MustCompile("\\B\"(?:\\\\.|[^\"\\\\])*\"\\B|\\B`[^`]*`\\B")
-	singleQuoted = regexp.MustCompile(`\B'(?:[^']|\b'\b){2,}'\B|\bInvalid value: [^:"]*`) // Kubernetes' has no quotes.
-)
