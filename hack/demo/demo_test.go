@@ -30,15 +30,12 @@ func overview() []string {
 		"name-collision                       x 2 wrong deletes    + 0 wrong deletes\n",
 		"forgotten-operation                  x 2 in the cloud     + 1 in the cloud\n",
 		"silent-deletion/slow-delete          x READY True         + READY False\n",
-		"silent-deletion/other-finalizer      x READY True         + READY False\n",
-		"silent-deletion/broken-credentials   x READY True         + READY False\n",
 		"silent-deletion/claim *              x READY True         + READY False\n",
 		"undead-informer *                    x READY not set      + READY True\n",
 		"collected-alive *                    x READY not set      + READY True\n",
 		"finalizer-race *                     x stuck              + gone\n",
 		"steady-state-writes                  x 100 writes         + 0 writes\n",
 		"endless-update                       x 600 writes         + 15 writes\n",
-		"first-status                         x READY not set      + READY True\n",
 	}
 }
 

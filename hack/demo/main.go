@@ -124,15 +124,12 @@ func stories() []story {
 		nameCollision(),
 		forgottenOperation(),
 		slowDelete(),
-		otherFinalizer(),
-		brokenCredentials(),
 		silentClaim(),
 		undeadInformer(),
 		collectedAlive(),
 		finalizerRace(),
 		steadyState(),
 		endlessUpdate(),
-		firstStatus(),
 	}
 }
 

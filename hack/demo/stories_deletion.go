@@ -8,12 +8,10 @@ import (
 	"time"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
-	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -56,63 +54,6 @@ func slowDelete() story {
 				why(calling, reconciler.ReasonExternalDeleteRequested, ""),
 				deleting("READY while the resource goes", goes),
 				why(goes, reconciler.ReasonWaitingForExternalResource, ""),
-				gone(s.look()),
-			}
-		},
-	}
-}
-
-// otherFinalizer: another controller's finalizer blocks the deletion. Upstream waits,
-// and reports nothing meanwhile: not even that the object is being deleted.
-func otherFinalizer() story {
-	const reconciles = 10
-	return story{
-		name: "silent-deletion/other-finalizer",
-		about: fmt.Sprintf("A user deletes a managed resource that also has the finalizer %s. It is reconciled %d "+
-			"times. Later that finalizer is removed.", backupFinalizer, reconciles),
-		difference: "It says that it is being deleted, and names the finalizer that it waits for.",
-		play: func(s *scene) []finding {
-			d := v1alpha1.NewDatabase("")
-			d.SetFinalizers([]string{backupFinalizer})
-			p := s.createAtRest(d)
-			s.delete()
-			p.reconcile(reconciles)
-			vs := s.look()
-			s.removeBackupFinalizer("removes the other finalizer of")
-			p.untilGone(nil)
-			return []finding{
-				deleting(fmt.Sprintf("READY after %d reconciles", reconciles), vs).headline("READY %s"),
-				why(vs, reconciler.ReasonWaitingForFinalizers, backupFinalizer),
-				gone(s.look()),
-			}
-		},
-	}
-}
-
-// brokenCredentials: the provider can't log in any more when a managed resource
-// is deleted. Upstream sets Synced and leaves Ready as it was.
-func brokenCredentials() story {
-	const token = "valid"
-	return story{
-		name: "silent-deletion/broken-credentials",
-		about: "The provider's credentials expire. A user deletes a managed resource. Later the credentials are " +
-			"valid again.",
-		difference: "It says that it is being deleted, and that the provider can't be connected to.",
-		cloud:      cloud.Options{Token: token},
-		play: func(s *scene) []finding {
-			p := s.createAtRest(v1alpha1.NewBucket(namespace, ""), sample.WithToken(token))
-			s.happens("the provider's credentials expire")
-			s.cloud.SetToken("another one")
-			s.delete()
-			p.reconcile(3)
-			vs := s.look()
-			s.happens("the provider's credentials are valid again")
-			s.cloud.SetToken(token)
-			p.untilGone(nil)
-			return []finding{
-				deleting("READY", vs).headline("READY %s"),
-				says("SYNCED", vs, xpv2.TypeSynced, corev1.ConditionFalse, xpv2.ReasonReconcileError),
-				why(vs, reconciler.ReasonConnectFailed, ""),
 				gone(s.look()),
 			}
 		},

@@ -7,14 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
@@ -75,39 +72,6 @@ func endlessUpdate() story {
 				each("is it reported?", s.look(), "yes: ConflictingWrites names the field", "no", func(v view) bool {
 					return v.GetCondition(contested.TypeConflictingWrites).Status == corev1.ConditionTrue
 				}).knownToFail(),
-			}
-		},
-	}
-}
-
-// firstStatus: adding the finalizer makes upstream forget the status that was
-// observed just before, because the API server answers with the stored status,
-// which is empty.
-func firstStatus() story {
-	return story{
-		name: "first-status",
-		about: "A managed resource is made for an external resource that exists and is ready. The provider " +
-			"reconciles it once, and then not until its next poll.",
-		difference: "What the first reconcile has observed is stored.",
-		play: func(s *scene) []finding {
-			s.create(v1alpha1.NewBucket(namespace, ""), func(b sample.Instance) {
-				r := must(s.cloud.Session("").Create(s.ctx, cloud.CreateRequest{
-					Kind:       v1alpha1.BucketKind,
-					Properties: map[string]string{"size": fmt.Sprint(b.GetForProvider().Size)},
-				}))
-				meta.SetExternalName(b, r.ID)
-			})
-			p := s.start(s.side.newReconciler, s.sync())
-			vs := s.look()
-			s.happens("the provider polls")
-			p.reconcile(1)
-			return []finding{
-				available("READY after the first reconcile", vs).headline("READY %s"),
-				each("status.atProvider", vs, "id, endpoint and state", "empty", func(v view) bool {
-					id, _, _ := unstructured.NestedString(v.Object, "status", "atProvider", "id")
-					return id == meta.GetExternalName(v)
-				}).knownToFail(),
-				available("READY after the next poll", s.look()),
 			}
 		},
 	}
