@@ -18,9 +18,6 @@ const (
 
 	// LastDelayUnknown is the longest delay if a look-up failed, or cannot tell.
 	LastDelayUnknown = 5 * time.Minute
-
-	// clockSkew is how much the clocks of two processes may differ.
-	clockSkew = time.Minute
 )
 
 // An Action continues, settles or stops a create.

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// clockSkew is how much the clocks of two processes may differ.
+const clockSkew = time.Minute
+
 // Sum returns the sum of durations, or the longest duration instead of one that overflows.
 func Sum(ds ...time.Duration) time.Duration {
 	var sum time.Duration
