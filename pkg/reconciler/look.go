@@ -10,6 +10,7 @@ import (
 
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
+	kmeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,7 +37,7 @@ var errLate = errors.New("not read in time")
 // observe looks once at o's dependents. It never fails: the observation has the error.
 func observe(ctx context.Context, r dependentReader, l DependentLister, o client.Object) observation {
 	unread := observation{unknown: "they were " + errLate.Error()}
-	if r.late.has(o.GetUID(), r.now) {
+	if r.late.get(o.GetUID(), r.now) != nil {
 		return unread
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -66,7 +67,7 @@ func observe(ctx context.Context, r dependentReader, l DependentLister, o client
 	}
 	if ctx.Err() != nil {
 		// The dependents that were read depend on the time that each read took.
-		r.late.add(o.GetUID(), r.now)
+		r.late.set(o.GetUID(), errLate, r.now)
 		return unread
 	}
 
@@ -89,7 +90,7 @@ func unique(list []Dependent) []Dependent {
 
 // A dependentReader reads for one look. A cache may have to start to watch a kind, and never answers if that is
 // forbidden. One kind must neither hide the others nor delay each look, so a kind that is late is not read for a
-// minute.
+// minute. The API server says why it is, if it is forbidden or missing.
 type dependentReader struct {
 	client.Reader
 
@@ -107,38 +108,49 @@ type dependentReader struct {
 func (r dependentReader) Get(
 	ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption,
 ) error {
-	return r.read(ctx, o, func(ctx context.Context) error { return r.Reader.Get(ctx, key, o, opts...) })
+	return r.read(ctx, o, func(ctx context.Context, from client.Reader) error { return from.Get(ctx, key, o, opts...) })
 }
 
 // List objects.
 func (r dependentReader) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return r.read(ctx, l, func(ctx context.Context) error { return r.Reader.List(ctx, l, opts...) })
+	return r.read(ctx, l, func(ctx context.Context, from client.Reader) error { return from.List(ctx, l, opts...) })
 }
 
 // getReferenced gets an object whose kind was read from a user's reference. The reference must not make a cache watch
 // that kind.
 func (r dependentReader) getReferenced(ctx context.Context, key client.ObjectKey, o client.Object) error {
 	if r.live != nil && (r.watched == nil || !r.watched(o.GetObjectKind().GroupVersionKind())) {
-		r.Reader = r.live
+		r.Reader, r.live = r.live, nil
 	}
 	return r.Get(ctx, key, o)
 }
 
-func (r dependentReader) read(ctx context.Context, o runtime.Object, read func(ctx context.Context) error) error {
+func (r dependentReader) read(
+	ctx context.Context, o runtime.Object, read func(ctx context.Context, from client.Reader) error,
+) error {
 	of := o.GetObjectKind().GroupVersionKind()
-	if r.late.has(of, r.now) {
-		return errLate
+	if err := r.late.get(of, r.now); err != nil {
+		return err
 	}
-	rctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	err := read(rctx)
+	within := func(from client.Reader) error {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		return read(ctx, from)
+	}
+	err := within(r.Reader)
 
 	// The look may have ended before the read had its time, and objects of Go types have no kind.
 	if !isLate(err) || ctx.Err() != nil || of.Empty() {
 		return err
 	}
-	r.late.add(of, r.now)
-	return errLate
+	err = errLate
+	if r.live != nil {
+		if why := within(r.live); kerrors.IsForbidden(why) || kmeta.IsNoMatchError(why) {
+			err = why
+		}
+	}
+	r.late.set(of, err, r.now)
+	return err
 }
 
 // isLate reports whether err says that there was no answer in time. A client's own limiter refuses a request that could
@@ -182,26 +194,35 @@ func (r dependentReader) blocker(
 	return &b, nil
 }
 
-// lateReads has what was not read in time: kinds, and the UIDs of objects with too many dependents. It is safe for
-// concurrent use.
+// lateReads has the errors of what was not read in time: of kinds, and of the UIDs of objects with too many dependents.
+// It is safe for concurrent use.
 type lateReads struct {
 	mu    sync.Mutex
-	until map[any]time.Time
+	reads map[any]lateRead
 }
 
-func (l *lateReads) has(key any, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return now.Before(l.until[key])
+type lateRead struct {
+	err   error
+	until time.Time
 }
 
-func (l *lateReads) add(key any, now time.Time) {
+// get returns the error of a late read of the last minute, or nil.
+func (l *lateReads) get(key any, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.until == nil {
-		l.until = map[any]time.Time{}
+	if r := l.reads[key]; now.Before(r.until) {
+		return r.err
+	}
+	return nil
+}
+
+func (l *lateReads) set(key any, err error, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reads == nil {
+		l.reads = map[any]lateRead{}
 	}
 	// Users make up kinds.
-	maps.DeleteFunc(l.until, func(_ any, until time.Time) bool { return !now.Before(until) })
-	l.until[key] = now.Add(lateFor)
+	maps.DeleteFunc(l.reads, func(_ any, r lateRead) bool { return !now.Before(r.until) })
+	l.reads[key] = lateRead{err: err, until: now.Add(lateFor)}
 }

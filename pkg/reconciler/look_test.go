@@ -10,7 +10,9 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource/unstructured/composite"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -62,10 +64,12 @@ func TestLook(t *testing.T) {
 		Message string
 	}
 	const (
-		two    = "0 of 2 dependents deleted, 0%. Thing/t0 since T: held by f. Thing/t1 since T: held by f."
-		unread = "Some dependents may be unknown: they were not read in time."
-		late   = "Some dependents may be unknown: Thing not read in time. Secret/s since T: held by f."
-		lists  = "Some dependents may be unknown: not read in time. Secret/s since T: held by f."
+		two       = "0 of 2 dependents deleted, 0%. Thing/t0 since T: held by f. Thing/t1 since T: held by f."
+		unread    = "Some dependents may be unknown: they were not read in time."
+		late      = "Some dependents may be unknown: Thing not read in time. Secret/s since T: held by f."
+		forbidden = "0 of 3 dependents deleted, 0%. Thing/t0: unknown: forbidden. Thing/t1: unknown: forbidden. " +
+			"Secret/s since T: held by f."
+		lists = "Some dependents may be unknown: not read in time. Secret/s since T: held by f."
 	)
 	limited := errors.New("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")
 	cases := map[string]struct {
@@ -74,6 +78,7 @@ func TestLook(t *testing.T) {
 		secret bool
 		lister reconciler.DependentLister
 		takes  func(look int) (time.Duration, error) // Of a Thing.
+		live   error                                 // Of the API server, if it is asked.
 		want   []look
 	}{
 		"InTime": {
@@ -117,6 +122,22 @@ func TestLook(t *testing.T) {
 			takes: func(int) (time.Duration, error) { return 0, limited },
 			want:  []look{{Reads: 1, Message: late}},
 		},
+		"LateAndForbidden": {
+			reason: "The API server should be asked once why a cache never gets a kind, and its answer be kept for a minute.",
+			things: 2, secret: true, live: kerrors.NewForbidden(schema.GroupResource{}, "", errors.New("no")),
+			takes: func(int) (time.Duration, error) { return never, nil },
+			want: []look{
+				{Takes: time.Second, Reads: 1, Message: forbidden},
+				{After: 10 * time.Second, Message: forbidden},
+				{After: time.Minute, Takes: time.Second, Reads: 1, Message: forbidden},
+			},
+		},
+		"LateAndReadable": {
+			reason: "That a kind can be read from the API server says nothing about the cache.",
+			things: 2, secret: true, live: kerrors.NewNotFound(schema.GroupResource{}, ""),
+			takes: func(int) (time.Duration, error) { return never, nil },
+			want:  []look{{Takes: time.Second, Reads: 1, Message: late}},
+		},
 		"LateList": {
 			reason: "A list of a kind should be waited for as a read of one object is.",
 			things: 2, secret: true, lister: reconciler.OwnedObjects(things, secrets),
@@ -143,7 +164,14 @@ func TestLook(t *testing.T) {
 				if tc.lister == nil {
 					tc.lister = reconciler.ComposedResources()
 				}
-				r := reconciler.New(c, composites, newIdleReconciler(), reconciler.WithDependents(tc.lister))
+				opts := []reconciler.Option{reconciler.WithDependents(tc.lister)}
+				if tc.live != nil {
+					live := newCluster()
+					live.fail = refuseVerb("get", tc.live)
+					opts = append(opts, reconciler.WithLiveReader(live),
+						reconciler.WithWatchedKinds(func(schema.GroupVersionKind) bool { return true }))
+				}
+				r := reconciler.New(c, composites, newIdleReconciler(), opts...)
 				for i, want := range tc.want {
 					n = i
 					time.Sleep(want.After)

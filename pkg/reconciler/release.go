@@ -30,8 +30,8 @@ var errOrphaning = errors.Errorf(
 	"the garbage collector has not removed its finalizer %q yet", metav1.FinalizerOrphanDependents,
 )
 
-// An operationRunsError says that an operation may run on the external resource.
-type operationRunsError struct{ error }
+// errOperation is the reason why an object is not released while an operation may run on its external resource.
+var errOperation = errors.New("its result would be lost")
 
 // checkOperation returns an error if the result of an operation on the external resource could be lost.
 func checkOperation(o client.Object) error {
@@ -39,10 +39,10 @@ func checkOperation(o client.Object) error {
 	if run.Until.IsZero() {
 		return nil
 	}
-	return &operationRunsError{errors.Errorf(
-		"%s, and its result would be lost: release it after that, or settle it first by removing the annotations %s and %s",
-		run, creation.AnnotationKeyRecord, creation.AnnotationKeyPending,
-	)}
+	return fmt.Errorf(
+		"%s, and %w: release it after that, or settle it first by removing the annotations %s and %s",
+		run, errOperation, creation.AnnotationKeyRecord, creation.AnnotationKeyPending,
+	)
 }
 
 // Released is the state of an object that was released.
@@ -154,12 +154,9 @@ func Release(
 		opt(r)
 	}
 
-	if !slices.Contains(
-		[]metav1.DeletionPropagation{
-			metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
-		},
-		r.propagation,
-	) {
+	switch r.propagation {
+	case metav1.DeletePropagationOrphan, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground:
+	default:
 		return Released{}, errors.Errorf(
 			"cannot release an object: WithPropagation was given %q; pass Orphan, Background or Foreground",
 			r.propagation,
@@ -225,12 +222,11 @@ func (r *release) step(ctx context.Context) (Released, error) {
 
 // permanent reports whether a retry can't succeed.
 func (r *release) permanent(err error) bool {
-	operation := (*operationRunsError)(nil)
 	switch {
-	case errors.As(err, &operation):
+	case errors.Is(err, errOperation):
 		return true
 	case kerrors.IsNotFound(err):
-		return unserved(err)
+		return !seam.IsGone(err) // Its kind is not served.
 	case kerrors.IsInvalid(err):
 		// If the object has changed since it was read, that is the reason: a
 		// test in a patch did not hold. If not, it is refused for good.

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // maxGuardedDeletes is how often a deletion may fail because the object was written
@@ -77,16 +79,10 @@ func (r *release) pause(ctx context.Context, o *unstructured.Unstructured) (*uns
 // merge metadata into the object.
 func (r *release) merge(ctx context.Context, metadata map[string]any) (*unstructured.Unstructured, error) {
 	o, err := r.send(ctx, types.MergePatchType, map[string]any{"metadata": metadata})
-	if kerrors.IsNotFound(err) && !unserved(err) || kerrors.IsInvalid(err) && concerns(err, "metadata.uid") {
+	if seam.IsGone(err) || kerrors.IsInvalid(err) && concerns(err, "metadata.uid") {
 		return nil, errGone
 	}
 	return o, err
-}
-
-// unserved reports whether it was not the object that was not found, but its kind:
-// it may exist in a version that the API server does serve.
-func unserved(err error) bool {
-	return kerrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // concerns reports whether the API server found that field invalid.

@@ -19,6 +19,12 @@ import (
 
 var _ cache.Cache = &InformerTrackingCache{}
 
+// ErrForeignCache is returned by all methods of a cache that TrackInformers got and
+// NewCache didn't make, and by an engine on it.
+var ErrForeignCache = errors.New(
+	"engine needs a cache of its own: make it with NewCache, in place of controller-runtime's cache.New",
+)
+
 // TrackingInformers are informers that list the kinds that are synced.
 type TrackingInformers interface {
 	cache.Informers

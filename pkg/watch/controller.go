@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	stderrors "errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -43,6 +44,11 @@ type controller struct {
 	mu      sync.RWMutex
 	queue   requestQueue // Nil until the controller runs.
 	watches map[WatchID]*controllerWatch
+}
+
+// notRunning returns an error with the text of upstream's engine.
+func notRunning(name string) error {
+	return fmt.Errorf("controller %q %w", name, ErrNotRunning)
 }
 
 // controllers are the controllers of an engine, by name.

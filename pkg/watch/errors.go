@@ -41,12 +41,6 @@ var (
 
 	// ErrShutDown is returned after the cache has ended.
 	ErrShutDown = errors.New("shut down")
-
-	// ErrForeignCache is returned by all methods of a cache that TrackInformers got and
-	// NewCache didn't make, and by an engine on it.
-	ErrForeignCache = errors.New(
-		"engine needs a cache of its own: make it with NewCache, in place of controller-runtime's cache.New",
-	)
 )
 
 // A KindError says why a kind can't be watched or read. It matches its reason and its cause,
@@ -80,11 +74,6 @@ func (e *KindError) Unwrap() []error {
 		out = append(out, e.Err)
 	}
 	return out
-}
-
-// notRunning returns an error with the text of upstream's engine.
-func notRunning(name string) error {
-	return fmt.Errorf("controller %q %w", name, ErrNotRunning)
 }
 
 // classify returns the KindError for an error of a look-up, a list or a watch.

@@ -59,14 +59,14 @@ func newInformerFactory(cfg *rest.Config, opts cache.Options) (*informerFactory,
 // An informer is an informer for a kind, or one for each namespace that the cache is restricted
 // to, with the cache that reads from it.
 type informer struct {
-	cache cache.Cache
-	parts []*namespaceInformer
-	ended chan struct{} // Receives when one of the informers has ended.
+	cache     cache.Cache
+	informers []*namespaceInformer
+	ended     chan struct{} // Receives when one of the informers has ended.
 
 	changed func()          // Is called when health has changed.
 	listed  func()          // Is called when objects were listed.
 	wg      *sync.WaitGroup // Has all goroutines.
-	mu      sync.Mutex      // Guards the fields of the parts.
+	mu      sync.Mutex      // Guards the fields of the informers.
 }
 
 // newInformer returns an informer for the kind of an object. It isn't started, and its goroutines
@@ -114,7 +114,7 @@ func (f *informerFactory) newInformer(
 				handle(ctx, r, err)
 			}
 		}) // It fails only if the informer was started before.
-		inf.parts = append(inf.parts, p)
+		inf.informers = append(inf.informers, p)
 		return p
 	}
 	var err error
@@ -134,7 +134,7 @@ func (i *informer) start(ctx context.Context) {
 
 	// client-go logs each retry, so its logs are for debugging: the kind logs its failures.
 	quiet := logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).V(1))
-	for _, p := range i.parts {
+	for _, p := range i.informers {
 		i.wg.Go(func() {
 			p.sharedInformer.RunWithContext(quiet)
 			_ = p.Replace(nil, "") // It has nothing to fail with.
@@ -149,14 +149,14 @@ func (i *informer) start(ctx context.Context) {
 // addHandler adds an event handler. The returned function reports whether the handler was called
 // for all initial objects, and the cache can be read.
 func (i *informer) addHandler(ctx context.Context, h kcache.ResourceEventHandler) (synced func() bool, err error) {
-	registrations := make([]kcache.ResourceEventHandlerRegistration, len(i.parts))
-	for n, p := range i.parts {
+	registrations := make([]kcache.ResourceEventHandlerRegistration, len(i.informers))
+	for n, p := range i.informers {
 		if registrations[n], err = p.AddEventHandler(h); err != nil {
 			return nil, err
 		}
 	}
 	return func() bool {
-		for n, p := range i.parts {
+		for n, p := range i.informers {
 			if !p.HasSynced() || !registrations[n].HasSynced() {
 				return false
 			}
@@ -167,7 +167,7 @@ func (i *informer) addHandler(ctx context.Context, h kcache.ResourceEventHandler
 
 // addIndexers adds indexes for client-go.
 func (i *informer) addIndexers(indexers kcache.Indexers) error {
-	for _, p := range i.parts {
+	for _, p := range i.informers {
 		if err := p.AddIndexers(indexers); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (i *informer) addIndexers(indexers kcache.Indexers) error {
 
 // list lists one object as the informer does.
 func (i *informer) list(ctx context.Context) error {
-	_, err := i.parts[0].lw.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	_, err := i.informers[0].lw.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	return err
 }
 
@@ -195,7 +195,7 @@ func (i *informer) health() health {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	h := health{works: true, settles: math.MaxInt64}
-	for _, p := range i.parts {
+	for _, p := range i.informers {
 		h.listErr, h.watchErr = cmp.Or(p.listErr, h.listErr), cmp.Or(p.watchErr, h.watchErr)
 		if p.current != nil {
 			age := time.Since(p.current.since)
