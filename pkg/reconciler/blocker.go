@@ -76,46 +76,26 @@ const (
 	urgencyNotRequested
 )
 
-// A relation decides how a report mentions an object that a lister has listed.
-type relation int
-
-const (
-	// unrelated objects are treated as if they did not exist.
-	unrelated relation = iota
-
-	// unbound composite resources are not bound to the claim that names them.
-	unbound
-
-	// listed objects are named, and nothing is quoted of them.
-	listed
-
-	// described objects are quoted.
-	described
-)
-
-// relationOf returns how u, which has the name of d, is related to o.
-func (d Dependent) relationOf(l DependentLister, o client.Object, u *unstructured.Unstructured) relation {
-	if c, ok := l.(compositeOfClaim); ok {
-		if c.binds(o, u) {
-			return described
-		}
-		return unbound
-	}
-
-	owner := types.UID("")
+// blocker returns what a report about o says of u, which has the name of d. It is nil if u is treated as if it did not
+// exist. Only objects that o controls, and the composite resource that is bound to a claim, are quoted.
+func (d Dependent) blocker(l DependentLister, o client.Object, u *unstructured.Unstructured) *blocker {
+	controller := types.UID("")
 	if c := metav1.GetControllerOf(u); c != nil {
-		owner = c.UID
+		controller = c.UID
 	}
+	claim, ofClaim := l.(compositeOfClaim)
 
 	switch {
-	case d.Owner != "" && (d.Owner != owner || d.Namespace != u.GetNamespace()):
-		// A reader ignores the namespace if the kind is cluster-scoped.
-		return unrelated
-	case owner == "" || owner != o.GetUID():
-		return listed
-	default:
-		return described
+	case ofClaim && !claim.binds(o, u):
+		return &blocker{Dependent: d, why: errNotBound.Error(), urgency: urgencyStuck}
+	case ofClaim:
+	case d.Owner != "" && (d.Owner != controller || d.Namespace != u.GetNamespace()):
+		return nil // A reader ignores the namespace if the kind is cluster-scoped.
+	case controller == "" || controller != o.GetUID():
+		return &blocker{Dependent: d, why: "it still exists", urgency: urgencyDeleting}
 	}
+	b := blockerOf(d, u)
+	return &b
 }
 
 // byUrgency orders blockers, and always in the same way.

@@ -142,16 +142,23 @@ func TestReportOfBlocker(t *testing.T) {
 
 // A kind has no namespaces if it was read from another one than its reference says. Objects
 // without a UID control nothing.
-func TestRelationOf(t *testing.T) {
+func TestBlockerOfDependent(t *testing.T) {
 	us, u := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	us.SetUID("us")
 	u.SetOwnerReferences([]metav1.OwnerReference{{UID: "another"}, {UID: "us", Controller: ptr.To(true)}})
 	d := Dependent{NamespacedName: types.NamespacedName{Namespace: "ns"}, Owner: "us"}
 	owned, empty := OwnedObjects(schema.GroupVersionKind{Kind: "Thing"}), &unstructured.Unstructured{}
-	got := []relation{
-		d.relationOf(owned, us, u), Dependent{}.relationOf(owned, us, u), Dependent{}.relationOf(owned, empty, empty),
+	why := func(b *blocker) string {
+		if b == nil {
+			return ""
+		}
+		return b.why
 	}
-	Wants(t, "", "cluster-scoped, controlled, without UIDs", []relation{unrelated, described, listed}, got)
+	got := []string{
+		why(d.blocker(owned, us, u)), why(Dependent{}.blocker(owned, us, u)), why(Dependent{}.blocker(owned, empty, empty)),
+	}
+	want := []string{"", "its deletion was not requested yet", "it still exists"}
+	Wants(t, "", "of one that is cluster-scoped, controlled, without UIDs", want, got)
 }
 
 // Nothing of three blockers of a composite is lost on the way to its claim.

@@ -181,17 +181,7 @@ func (r dependentReader) blocker(
 		return &blocker{Dependent: d, why: "unknown: " + unreadable(err), urgency: urgencyStuck}, err
 	}
 
-	b := blocker{Dependent: d, why: "it still exists", urgency: urgencyDeleting}
-	switch d.relationOf(l, o, u) {
-	case unrelated:
-		return nil, nil //nolint:nilnil // It is treated as if it did not exist.
-	case unbound:
-		b.why, b.urgency = errNotBound.Error(), urgencyStuck
-	case described:
-		b = blockerOf(d, u)
-	case listed:
-	}
-	return &b, nil
+	return d.blocker(l, o, u), nil
 }
 
 // lateReads has the errors of what was not read in time: of kinds, and of the UIDs of objects with too many dependents.

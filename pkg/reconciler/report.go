@@ -223,20 +223,16 @@ func (d *deletionReporter) reason(o client.Object, on observation) (xpv2.Conditi
 		return ReasonBlockedByPause, deletion.MessagePaused +
 			" To continue, remove the annotation " + meta.AnnotationKeyReconciliationPaused + "."
 	}
-	if on.waiting() {
-		return on.reason(), on.summary()
+	reason, message := ReasonDeletionRequested, deletion.MessageRequested
+	switch synced := d.objects.ConditionOf(o, xpv2.TypeSynced); {
+	case on.waiting():
+		reason, message = on.reason(), ""
+	case synced.Status == corev1.ConditionFalse && !letGo:
+		reason, message = ReasonReconcileFailed, "It could not be reconciled: see the Synced condition."
+	case len(others) > 0:
+		reason, message = ReasonWaitingForFinalizers, deletion.MessageWaitingForFinalizers+deletion.Names(others)+"."
 	}
-	if c := d.objects.ConditionOf(o, xpv2.TypeSynced); c.Status == corev1.ConditionFalse && !letGo {
-		return ReasonReconcileFailed, strings.TrimSpace(
-			on.summary() + " It could not be reconciled: see the Synced condition.",
-		)
-	}
-	if len(others) > 0 {
-		return ReasonWaitingForFinalizers, strings.TrimSpace(
-			on.summary() + " " + deletion.MessageWaitingForFinalizers + deletion.Names(others) + ".",
-		)
-	}
-	return ReasonDeletionRequested, strings.TrimSpace(on.summary() + " " + deletion.MessageRequested)
+	return reason, strings.TrimSpace(on.summary() + " " + message)
 }
 
 // others returns the finalizers that the inner reconciler does not remove.

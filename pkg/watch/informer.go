@@ -102,7 +102,7 @@ func (f *informerFactory) newInformer(
 		lw kcache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers kcache.Indexers,
 	) kcache.SharedIndexInformer {
 		p := &namespaceInformer{
-			FIFO: newSyncSignal(), informer: inf, lw: kcache.ToListerWatcherWithContext(lw), worked: time.Now(),
+			FIFO: newSyncSignal(), informer: inf, lw: kcache.ToListerWatcherWithContext(lw),
 		}
 		recording := &kcache.ListWatch{ListWithContextFunc: p.list, WatchFuncWithContext: p.watch}
 		p.SharedIndexInformer = newShared(
@@ -187,7 +187,6 @@ type health struct {
 
 	works   bool          // All watches work.
 	settles time.Duration // Until a watch that is open works.
-	broken  time.Duration // How long a watch doesn't work.
 }
 
 // health returns the results of the informer's last requests.
@@ -205,7 +204,6 @@ func (i *informer) health() health {
 			h.settles = min(h.settles, watchWorks-age)
 		}
 		h.works = false
-		h.broken = max(h.broken, time.Since(p.worked))
 	}
 	return h
 }
@@ -226,9 +224,8 @@ type namespaceInformer struct {
 	// Guarded by the informer's mutex.
 	listErr, watchErr error
 	current           *openWatch
-	worked            time.Time // When a watch worked last, or else when the informer was made.
-	cut               bool      // The last streamed list ended at once.
-	dropped           bool      // An object was dropped since the last list: the store may be wrong.
+	cut               bool // The last streamed list ended at once.
+	dropped           bool // An object was dropped since the last list: the store may be wrong.
 }
 
 // A sharedInformer has client-go's methods one level below those of its owner.
@@ -356,11 +353,6 @@ func (w *openWatch) Stop() {
 		if w.p.current != w {
 			return
 		}
-		w.p.current = nil
-		if time.Since(w.since) >= watchWorks {
-			w.p.worked = time.Now()
-		} else {
-			w.p.cut = w.streams
-		}
+		w.p.current, w.p.cut = nil, w.streams && time.Since(w.since) < watchWorks
 	})
 }

@@ -32,6 +32,7 @@ type session struct {
 	informer     *informer
 	synced       func() bool
 	syncedAt     time.Time // Zero until the informer has synced.
+	brokenSince  time.Time // When a watch was first seen not to work; zero while all do.
 	lookNext     time.Time // When the kind is looked up again.
 	looking      bool      // A look-up is in progress.
 	looked       chan func() (obsolete bool, err error)
@@ -242,11 +243,15 @@ func (s *session) assess() (wait time.Duration, obsolete bool, err error) {
 // be held.
 func (s *session) setState(h health, failure error) time.Duration {
 	k, st, synced := s.kind, s.kind.status.Load(), !s.syncedAt.IsZero()
-	// Until the informer has synced, the whole time counts, because an open watch may stream a
-	// list that never ends.
-	broken := h.broken
-	if since := time.Since(st.since); !synced || broken > since {
-		broken = since
+	switch {
+	case h.works:
+		s.brokenSince = time.Time{}
+	case s.brokenSince.IsZero():
+		s.brokenSince = time.Now()
+	}
+	broken := time.Since(s.brokenSince)
+	if !synced { // The whole time counts, because an open watch may stream a list that never ends.
+		broken = time.Since(st.since)
 	}
 	waits := (!synced || !h.works) && (st.state == StateActive || st.state == StateSyncing)
 	switch {
