@@ -22,6 +22,7 @@ now() {
 	done
 	echo "core $(count '^pkg/(managed|internal/(layer|seam|names|creation|deletion))/[^/]*\.go$' "$test")"
 	echo "options $(count '^pkg/(managed/[^/]*|internal/limit)/[^/]*\.go$' "$test")"
+	echo "failure $(count '^pkg/internal/failure/.*\.go$' "$test")"
 	echo "asyncstate $(count '^pkg/(asyncstate|internal/failure)/.*\.go$' "$test")"
 	echo "pkg $(count '^pkg/.*\.go$' "$test|$fake")"
 	echo "fakes $(count "$fake.*\.go$" "$test")"
