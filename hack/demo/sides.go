@@ -108,12 +108,10 @@ func newUntracked(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (r
 
 // newTracked returns a reconciler with a tracker, which runs operations in the background and keeps a record of each.
 func newTracked(m manager.Manager, of resource.ManagedKind, c *cloud.Cloud) (reconcile.Reconciler, func()) {
-	t := asyncstate.NewTracker(m.GetClient(),
-		asyncstate.WithLiveReader(m.GetAPIReader()),
-		asyncstate.WithShutdownTimeout(time.Millisecond), // A provider that dies waits for nothing.
-	)
+	// A provider that dies waits for nothing.
+	t := asyncstate.NewTracker(asyncstate.WithShutdownTimeout(time.Millisecond))
 	connector := sample.NewLasting[resource.Managed](c)
-	return withGraft.New(m, of, connector, managed.WithAsync(t)), connector.Wait
+	return withGraft.New(m, of, connector, asyncstate.With(t)), connector.Wait
 }
 
 // newClaimant returns a reconciler of claims that acts as Crossplane's.

@@ -92,15 +92,14 @@ func (r asyncReconciler) Source() source.Source { return r.tracker.Source() }
 func async(o ...asyncstate.TrackerOption) flavour {
 	return flavour{name: "Async", build: func(m ctrl.Manager, of resource.ManagedKind, s setup) reconcile.Reconciler {
 		o := append([]asyncstate.TrackerOption{
-			asyncstate.WithLiveReader(m.GetAPIReader()),
 			asyncstate.WithTimeout(10 * time.Second),
 			asyncstate.WithBackoff(100*time.Millisecond, time.Second),
 		}, o...)
 		if of.Kind == v1alpha1.BucketKind {
 			o = append(o, asyncstate.WithIdempotentTokens())
 		}
-		t := asyncstate.NewTracker(m.GetClient(), o...)
-		return asyncReconciler{Reconciler: newGraft(m, of, s, managed.WithAsync(t)), tracker: t}
+		t := asyncstate.NewTracker(o...)
+		return asyncReconciler{Reconciler: newGraft(m, of, s, asyncstate.With(t)), tracker: t}
 	}}
 }
 

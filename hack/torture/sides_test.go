@@ -110,12 +110,11 @@ func (r row) build(side string, s *session) (reconcile.Reconciler, error) {
 	}
 	switch {
 	case r.mode == asyncMode:
-		t := asyncstate.NewTracker(m.GetClient(), append(tracks,
-			asyncstate.WithLiveReader(m.GetAPIReader()), asyncstate.WithTimeout(10*time.Minute))...)
+		t := asyncstate.NewTracker(append(tracks, asyncstate.WithTimeout(10*time.Minute))...)
 		if err := s.process.Watch(t.Source()); err != nil {
 			return nil, err
 		}
-		o = append(o, graft.WithAsync(t))
+		o = append(o, asyncstate.With(t))
 	case r.kind.goesBy() == finderClient:
 		o = append(o, resolve.With(resolve.FindWithConnector(own)))
 	}

@@ -168,7 +168,7 @@ func (r *report) print(out io.Writer) {
 
 const notes = `
 Graft is its package managed: sync with resolve.With for the client that is a
-finder, async with WithAsync. Upstream has the same clients; its asynchronous ones are
+finder, async with asyncstate.With. Upstream has the same clients; its asynchronous ones are
 of upjet's shape. In runs that end in late the cloud hides new resources for a while.
 In those that end in throttled it answers the first creates with 429, and Graft has
 ratelimit.With.

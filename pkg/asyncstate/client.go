@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // pollInterval is how soon an object is reconciled again while its operation runs or waits, if
@@ -21,11 +21,12 @@ import (
 const pollInterval = 10 * time.Second
 
 // An asyncClient is the external client of one reconcile, whose operations outlive it.
-type asyncClient[M resource.Managed] struct {
-	tracker *Tracker
+type asyncClient struct {
+	// ExternalClient is the provider's, with the optional methods that it has. It is nil if an operation ran at Connect.
+	upstream.ExternalClient
+	optional
 
-	// inner is the client of the provider. It is nil if an operation ran at Connect.
-	inner managed.TypedExternalClient[M]
+	tracker *Tracker
 
 	// semaphore holds the permit of the object for this reconcile. It is nil if there is none.
 	semaphore *semaphore
@@ -42,12 +43,9 @@ type asyncClient[M resource.Managed] struct {
 	undeletable string
 }
 
-// client returns the external client. Its calls are charged to the account.
-func (e *asyncClient[M]) client() meteredClient[M] { return meteredClient[M]{e.inner} }
-
 // acquire a permit for the object, or report that the object waits for one. Create, Update and
 // Delete of this reconcile use the permit, also if the object is deleted in between.
-func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
+func (e *asyncClient) acquire(ctx context.Context, mg resource.Managed) bool {
 	t := e.tracker
 
 	// During a shutdown no operation can begin, so none may be recorded.
@@ -63,14 +61,16 @@ func (e *asyncClient[M]) acquire(ctx context.Context, mg M) bool {
 }
 
 // poll reconciles the object again soon if no controller watches the tracker's source.
-func (e *asyncClient[M]) poll(ctx context.Context) {
+func (e *asyncClient) poll(ctx context.Context) {
 	if !e.tracker.queues.any() {
 		seam.From(ctx).Requeue(seam.Within(pollInterval))
 	}
 }
 
 // observeRunning returns the observation while an operation runs: upstream must begin nothing.
-func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *operation) managed.ExternalObservation {
+func (e *asyncClient) observeRunning(
+	ctx context.Context, mg resource.Managed, op *operation,
+) upstream.ExternalObservation {
 	s, _ := op.status()
 	e.outcome.State = seam.InProgress
 	e.poll(ctx)
@@ -78,12 +78,12 @@ func (e *asyncClient[M]) observeRunning(ctx context.Context, mg M, op *operation
 	if s.Type == Create && !meta.WasDeleted(mg) {
 		mg.SetConditions(xpv2.Creating())
 	}
-	return managed.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
+	return upstream.ExternalObservation{ResourceExists: true, ResourceUpToDate: true}
 }
 
 // reportRunning reports that an operation runs. A short update is not worth two writes of status.
-func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
-	quiet := e.tracker.config.reportInterval - time.Since(s.Started)
+func (e *asyncClient) reportRunning(ctx context.Context, mg resource.Managed, s Status) {
+	quiet := reportInterval - time.Since(s.Started)
 	if s.Type != Update || quiet <= 0 || meta.WasDeleted(mg) {
 		setRunning(mg, s)
 		return
@@ -92,20 +92,20 @@ func (e *asyncClient[M]) reportRunning(ctx context.Context, mg M, s Status) {
 }
 
 // reportDeleting reports message as the cause that delays the deletion of the object.
-func (e *asyncClient[M]) reportDeleting(ctx context.Context, message string) {
+func (e *asyncClient) reportDeleting(ctx context.Context, message string) {
 	e.poll(ctx)
 	e.outcome = seam.Outcome{
 		State:   seam.InProgress,
-		Reason:  reconciler.ReasonWaitingForAsyncOperation,
+		Reason:  deletion.ReasonWaitingForAsyncOperation,
 		Message: message,
 	}
 }
 
 // postpone an operation: for wait after it failed with err, or until there is a permit if err is
 // nil. Upstream without Graft would report a success unless there is an error.
-func (e *asyncClient[M]) postpone(
-	ctx context.Context, mg M, o managed.ExternalObservation, wait time.Duration, err error,
-) (managed.ExternalObservation, error) {
+func (e *asyncClient) postpone(
+	ctx context.Context, mg resource.Managed, o upstream.ExternalObservation, wait time.Duration, err error,
+) (upstream.ExternalObservation, error) {
 	if err != nil {
 		seam.From(ctx).Requeue(seam.Within(wait))
 	}
@@ -118,7 +118,7 @@ func (e *asyncClient[M]) postpone(
 }
 
 // withDetails adds connection details that were returned by an operation.
-func (e *asyncClient[M]) withDetails(mg M, o managed.ExternalObservation) managed.ExternalObservation {
+func (e *asyncClient) withDetails(mg resource.Managed, o upstream.ExternalObservation) upstream.ExternalObservation {
 	served := e.tracker.objects.serveDetails(mg)
 	if len(served) == 0 {
 		return o
@@ -133,8 +133,8 @@ func (e *asyncClient[M]) withDetails(mg M, o managed.ExternalObservation) manage
 
 // stop the reconcile with a condition that has the text of err, and reconcile again after a
 // while.
-func (e *asyncClient[M]) stop(
-	ctx context.Context, mg M, reason xpv2.ConditionReason, again time.Duration, err error,
+func (e *asyncClient) stop(
+	ctx context.Context, mg resource.Managed, reason xpv2.ConditionReason, again time.Duration, err error,
 ) error {
 	t, message := e.tracker, err.Error()
 	had := mg.GetCondition(TypeOperation)
@@ -155,7 +155,7 @@ func (e *asyncClient[M]) stop(
 
 	setOperation(mg, corev1.ConditionFalse, reason, message)
 	if meta.WasDeleted(mg) {
-		e.outcome.Reason, e.outcome.Message = reconciler.ReasonCreateResultUnknown, message
+		e.outcome.Reason, e.outcome.Message = deletion.ReasonCreateResultUnknown, message
 	}
 
 	s := seam.From(ctx)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
@@ -18,7 +19,7 @@ import (
 // is True while an operation runs. An object that never had an operation lacks it.
 //
 // upjet has a condition AsyncOperation, which is True when an operation has ended.
-const TypeOperation xpv2.ConditionType = "OperationRunning"
+const TypeOperation = deletion.TypeOperation
 
 // Reasons of the OperationRunning condition.
 const (
@@ -27,7 +28,7 @@ const (
 	ReasonRunning xpv2.ConditionReason = "Running"
 
 	// ReasonQueued means that an operation waits for operations of other objects.
-	ReasonQueued xpv2.ConditionReason = "Queued"
+	ReasonQueued = deletion.ReasonQueued
 
 	// ReasonFinished means that the last operation succeeded, or that nothing was left to
 	// do.

@@ -195,7 +195,7 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		"Receiver": {
 			reason: "A method of the pointer should be rejected if the client is a value.",
 			client: ofPointer{},
-			want:   "of a asyncstate_test.ofPointer",
+			want:   "return a *asyncstate_test.ofPointer",
 		},
 		"ReceiverFits": {reason: "The client is a pointer.", client: &ofPointer{}},
 		"Unrelated": {
@@ -229,7 +229,7 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 // that says what to do.
 func TestNewTracker_Refuses(t *testing.T) {
 	tracker := func(o ...asyncstate.TrackerOption) func() {
-		return func() { asyncstate.NewTracker(testkit.NewAPI().Client(), o...) }
+		return func() { asyncstate.NewTracker(o...) }
 	}
 	option := func(fn func() asyncstate.TrackerOption) func() { return func() { fn() } }
 	cases := map[string]struct {
@@ -237,27 +237,7 @@ func TestNewTracker_Refuses(t *testing.T) {
 		build  func()
 		want   string
 	}{
-		"NoClient": {
-			reason: "A tracker cannot store anything without a client.",
-			build:  func() { asyncstate.NewTracker(nil) },
-			want:   "pass the manager's client",
-		},
 		"NoOption": {reason: "A nil option cannot be applied.", build: tracker(nil), want: "leave it out"},
-		"NoReader": {
-			reason: "A nil reader would fail in an operation.",
-			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithLiveReader(nil) }),
-			want:   "leave the option out",
-		},
-		"NoLogger": {
-			reason: "A nil logger would fail in an operation.",
-			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithLogger(nil) }),
-			want:   "leave the option out",
-		},
-		"NoRecorder": {
-			reason: "A nil recorder would fail in an operation.",
-			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithRecorder(nil) }),
-			want:   "leave the option out",
-		},
 		"NoMetrics": {
 			reason: "Nil metrics would fail in an operation.",
 			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithMetrics(nil) }),
@@ -277,11 +257,6 @@ func TestNewTracker_Refuses(t *testing.T) {
 			reason: "Absence would be believed at once.",
 			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithAbsenceAfter(0) }),
 			want:   "greater than 0",
-		},
-		"NoGrace": {
-			reason: "A grace period cannot be negative.",
-			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithCreationGracePeriod(-1) }),
-			want:   "0 or more",
 		},
 		"NoBackoff": {
 			reason: "A failed operation would be repeated without a wait.",
@@ -308,16 +283,12 @@ func TestNewTracker_Refuses(t *testing.T) {
 			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithShutdownTimeout(-1) }),
 			want:   "greater than 0",
 		},
-		"NoInterval": {
-			reason: "Progress would be reported without a wait.",
-			build:  option(func() asyncstate.TrackerOption { return asyncstate.WithReportInterval(0) }),
-			want:   "greater than 0",
-		},
 		"UsedTwice": {
 			reason: "A tracker belongs to one controller.",
 			build: func() {
-				p := &process{Manager: testkit.NewAPI().Process(testkit.Hooks{}), environment: &environment{events: &testkit.Said{}}}
-				p.tracker = asyncstate.NewTracker(p.GetClient())
+				e := &environment{events: &testkit.Said{}}
+				p := &process{Manager: testkit.NewAPI().Process(testkit.Hooks{}), environment: e}
+				p.tracker = asyncstate.NewTracker()
 				p.newReconciler()
 				p.newReconciler()
 			},

@@ -33,8 +33,8 @@
 //
 // A provider needs a tracker for each of its controllers, and one option:
 //
-//	tracker := asyncstate.NewTracker(mgr.GetClient(), asyncstate.WithLiveReader(mgr.GetAPIReader()))
-//	r := managed.NewReconciler(mgr, kind, managed.WithExternalConnector(c), managed.WithAsync(tracker))
+//	tracker := asyncstate.NewTracker()
+//	r := managed.NewReconciler(mgr, kind, managed.WithExternalConnector(c), asyncstate.With(tracker))
 //	err := ctrl.NewControllerManagedBy(mgr).For(&v1.Bucket{}).WatchesRawSource(tracker.Source()).Complete(r)
 //
 // The connector needs no change: its clients do everything while they are called.
@@ -43,5 +43,5 @@
 //
 // An object that has no operation costs no memory and no request. An operation costs,
 // beside upstream's writes, one write for its record and one for its result;
-// a create under package managed costs as much as a synchronous one.
+// a create costs as much as a synchronous one.
 package asyncstate

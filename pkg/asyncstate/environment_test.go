@@ -117,8 +117,7 @@ func (e *environment) startProvider() *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &process{environment: e, metrics: asyncstate.NewMetrics(), cancel: cancel, ended: make(chan struct{})}
 	p.Manager = e.api.Process(testkit.Hooks{Before: p.beforeRequest, After: p.afterRequest})
-	p.tracker = asyncstate.NewTracker(p.GetClient(), slices.Concat([]asyncstate.TrackerOption{
-		asyncstate.WithLiveReader(p.GetAPIReader()), asyncstate.WithRecorder(e.events), asyncstate.WithLogger(e.events),
+	p.tracker = asyncstate.NewTracker(slices.Concat([]asyncstate.TrackerOption{
 		asyncstate.WithMetrics(p.metrics),
 	}, e.kind.options(), e.options)...)
 	p.queue = workqueue.NewTypedRateLimitingQueue(
@@ -172,7 +171,7 @@ func (p *process) newReconciler() reconcile.Reconciler {
 	}
 	return managed.NewReconciler(p, of, append([]managed.ReconcilerOption{
 		managed.WithManagementPolicies(), managed.WithInitializers(), managed.WithRecorder(e.events),
-		managed.WithLogger(e.events), connect, managed.WithAsync(p.tracker),
+		managed.WithLogger(e.events), connect, asyncstate.With(p.tracker),
 	}, e.reconcilerOptions...)...)
 }
 

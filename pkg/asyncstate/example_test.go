@@ -58,14 +58,12 @@ func (c *cloud) Disconnect(context.Context) error { return nil }
 func Example() {
 	// The Setup function of a provider.
 	_ = func(mgr ctrl.Manager) error {
-		tracker := asyncstate.NewTracker(mgr.GetClient(),
-			asyncstate.WithLiveReader(mgr.GetAPIReader()),
-			asyncstate.WithIdempotentTokens())
+		tracker := asyncstate.NewTracker(asyncstate.WithIdempotentTokens())
 		r := managed.NewReconciler(mgr, resource.ManagedKind(bucketKind()),
 			managed.WithInitializers(),
 			managed.WithManagementPolicies(),
 			managed.WithExternalConnector(&cloud{buckets: map[string]string{}}),
-			managed.WithAsync(tracker))
+			asyncstate.With(tracker))
 
 		// The end of an operation triggers a reconcile of its object.
 		return ctrl.NewControllerManagedBy(mgr).

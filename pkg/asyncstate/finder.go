@@ -2,9 +2,11 @@ package asyncstate
 
 import (
 	"context"
+	stderrors "errors"
+	"fmt"
 	"reflect"
+	"strings"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 )
@@ -83,100 +85,83 @@ func (f Finding) Found() bool { return f.Known && f.ExternalName != "" }
 // Absent reports whether the external system shows none.
 func (f Finding) Absent() bool { return f.Known && f.ExternalName == "" }
 
-// resumerOf returns the Resume of an external client, or nil if it has none.
-func resumerOf[M resource.Managed](c managed.TypedExternalClient[M]) func(ctx context.Context, mg M, a Attempt) error {
-	switch r := c.(type) {
-	case TypedResumer[M]:
-		return r.Resume
-	case Resumer:
-		return func(ctx context.Context, mg M, a Attempt) error { return r.Resume(ctx, mg, a) }
-	default:
+// optional has the optional methods of an external client. Those that it lacks are nil.
+type optional struct {
+	find   func(ctx context.Context, mg resource.Managed, a Attempt) (Finding, error)
+	resume func(ctx context.Context, mg resource.Managed, a Attempt) error
+	hint   func(mg resource.Managed, a Attempt) string
+}
+
+// optionalOf returns the optional methods of the external client of mg. It returns an error if one has a wrong
+// signature or receiver: it would never be called.
+func optionalOf(client any, mg resource.Managed) (optional, error) {
+	var o optional
+	err := stderrors.Join(
+		setMethod(&o.find, client, "Find", mg), setMethod(&o.resume, client, "Resume", mg),
+		setMethod(&o.hint, client, "SearchHint", mg),
+	)
+	return o, err
+}
+
+// setMethod sets fn to a method of an external client, which may take the type of mg, or another interface, in place of
+// resource.Managed. A method without types of this package is another one.
+func setMethod[F any](fn *F, client any, name string, mg resource.Managed) error {
+	typ := reflect.TypeOf(client)
+	method := reflect.ValueOf(client).MethodByName(name)
+	if !method.IsValid() {
+		// A value does not have the methods of its pointer.
+		if m, ok := reflect.PointerTo(typ).MethodByName(name); ok && mentionsPackage(m.Type) {
+			return errors.Errorf("cannot use %s.%s: return a *%s from Connect, which has that method", typ, name, typ)
+		}
 		return nil
 	}
-}
-
-// finderOf returns the Find of an external client, or nil if it has none.
-func finderOf[M resource.Managed](
-	c managed.TypedExternalClient[M],
-) func(ctx context.Context, mg M, a Attempt) (Finding, error) {
-	switch f := c.(type) {
-	case TypedFinder[M]:
-		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, copyOf(mg), a) }
-	case Finder:
-		return func(ctx context.Context, mg M, a Attempt) (Finding, error) { return f.Find(ctx, copyOf(mg), a) }
-	default:
+	if same, ok := method.Interface().(F); ok {
+		*fn = same
 		return nil
 	}
-}
 
-// A searchHinter returns a text to search for in the external system.
-type searchHinter[M resource.Managed] interface {
-	SearchHint(mg M, a Attempt) string
-}
-
-// searchHintOf returns the SearchHint of an external client. It is empty if the client has none.
-func searchHintOf[M resource.Managed](c managed.TypedExternalClient[M], mg M, a Attempt) string {
-	switch h := c.(type) {
-	case searchHinter[M]:
-		return h.SearchHint(copyOf(mg), a)
-	case searchHinter[resource.Managed]:
-		return h.SearchHint(copyOf(mg), a)
-	default:
-		return ""
-	}
-}
-
-func copyOf[M resource.Managed](mg M) M {
-	c, _ := mg.DeepCopyObject().(M)
-	return c
-}
-
-// checkSignatures returns an error if an external client has an optional method of this
-// package with a wrong signature or receiver. It would never be called.
-func checkSignatures[M resource.Managed](c managed.TypedExternalClient[M]) error {
-	typ := reflect.TypeOf(c)
-
-	// A value does not have the methods of its pointer.
-	methods := typ
-	if typ.Kind() != reflect.Pointer {
-		methods = reflect.PointerTo(typ)
-	}
-	_, hints := c.(searchHinter[M])
-	_, hintsAny := c.(searchHinter[resource.Managed])
-
-	for _, m := range []struct {
-		name, signature, of string
-		has                 bool
-	}{
-		{
-			"Find", "func(context.Context, %s, asyncstate.Attempt) (asyncstate.Finding, error)", "Finder",
-			finderOf(c) != nil,
-		},
-		{"Resume", "func(context.Context, %s, asyncstate.Attempt) error", "Resumer", resumerOf(c) != nil},
-		{"SearchHint", "func(%s, asyncstate.Attempt) string", "Finder", hints || hintsAny},
-	} {
-		if got, ok := methods.MethodByName(m.name); ok && !m.has && mentionsPackage(got.Type) {
-			return errors.Errorf(
-				"cannot use %s.%s, which is %s: it must be "+m.signature+" of a %s, see asyncstate.%s", typ, m.name,
-				got.Type, reflect.TypeFor[M](), typ, m.of,
-			)
+	want, at := reflect.TypeFor[F](), -1
+	for i := range want.NumIn() {
+		if want.In(i) == reflect.TypeFor[resource.Managed]() {
+			at = i
 		}
 	}
-	return nil
+	got := method.Type()
+	if got.NumIn() == want.NumIn() && reflect.TypeOf(mg).AssignableTo(got.In(at)) &&
+		signature(got, at) == signature(want, at) {
+		*fn, _ = reflect.MakeFunc(want, func(args []reflect.Value) []reflect.Value {
+			args[at] = args[at].Elem()
+			return method.Call(args)
+		}).Interface().(F)
+		return nil
+	}
+	if !mentionsPackage(got) {
+		return nil
+	}
+	return errors.Errorf("cannot use %s.%s, which is %s: it must be %s, or take a %T", typ, name, got, want, mg)
+}
+
+// signature returns the types of a function, except for the parameter at an index.
+func signature(fn reflect.Type, except int) string {
+	var types []reflect.Type
+	for i := range fn.NumIn() {
+		if i != except {
+			types = append(types, fn.In(i))
+		}
+	}
+	for i := range fn.NumOut() {
+		types = append(types, fn.Out(i))
+	}
+	return fmt.Sprint(fn.NumIn(), fn.IsVariadic(), types)
 }
 
 // mentionsPackage reports whether a function has a parameter or a result of this package.
 func mentionsPackage(fn reflect.Type) bool {
-	for i := range fn.NumIn() {
-		if in := fn.In(i); in == reflect.TypeFor[Attempt]() || in == reflect.TypeFor[*Attempt]() {
-			return true
-		}
-	}
+	return strings.Contains(fn.String(), "asyncstate.")
+}
 
-	for i := range fn.NumOut() {
-		if out := fn.Out(i); out == reflect.TypeFor[Finding]() || out == reflect.TypeFor[*Finding]() {
-			return true
-		}
-	}
-	return false
+// copyOf returns a copy of a managed resource.
+func copyOf(mg resource.Managed) resource.Managed {
+	c, _ := mg.DeepCopyObject().(resource.Managed)
+	return c
 }

@@ -852,7 +852,8 @@ func TestInterrupted(t *testing.T) {
 				tc.prime(p)
 				e.delete("b")
 				mustReconcile(t, p, "b")
-				if n := e.cloud.count(asyncstate.Delete); n != 0 || reason(e.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
+				if n := e.cloud.count(asyncstate.Delete); n != 0 ||
+					reason(e.get("b"), reconciler.TypeDeleting) != reconciler.ReasonWaitingForAsyncOperation {
 					t.Errorf("\n%s\n%d deletes of an unknown resource: %s", tc.reason, n, describe(e.get("b")))
 				}
 				p.reconcileRepeatedly(20, 2*time.Minute)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,7 +34,7 @@ type objectStore struct {
 // connectionDetails were returned by an operation. They are kept until a reconcile has
 // published them.
 type connectionDetails struct {
-	values managed.ConnectionDetails
+	values upstream.ConnectionDetails
 	served bool
 }
 
@@ -89,7 +89,7 @@ type reconcileEnd struct {
 }
 
 // keepDetails replaces the connection details of an earlier operation.
-func (k *objectStore) keepDetails(o client.Object, cd managed.ConnectionDetails) {
+func (k *objectStore) keepDetails(o client.Object, cd upstream.ConnectionDetails) {
 	if len(cd) > 0 {
 		k.details.Update(&k.Store, o, func(d *connectionDetails) {
 			*d = connectionDetails{values: maps.Clone(cd)}
@@ -98,7 +98,7 @@ func (k *objectStore) keepDetails(o client.Object, cd managed.ConnectionDetails)
 }
 
 // serveDetails returns the connection details of an object for a reconcile to publish.
-func (k *objectStore) serveDetails(o client.Object) managed.ConnectionDetails {
+func (k *objectStore) serveDetails(o client.Object) upstream.ConnectionDetails {
 	if k.details.Get(&k.Store, o).values == nil {
 		return nil
 	}

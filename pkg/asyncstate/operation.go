@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,8 +103,8 @@ func (op *operation) status() (Status, bool) {
 }
 
 // run the operation to its end. The annotations of mg that fn sets are stored with the result.
-func (op *operation) run(mg resource.Managed, fn func(ctx context.Context) (managed.ConnectionDetails, error)) {
-	var details managed.ConnectionDetails
+func (op *operation) run(mg resource.Managed, fn func(ctx context.Context) (upstream.ConnectionDetails, error)) {
+	var details upstream.ConnectionDetails
 	before, err := maps.Clone(mg.GetAnnotations()), errExited
 
 	// Deferred, because a client may end the goroutine (runtime.Goexit).
@@ -120,8 +120,8 @@ func (op *operation) run(mg resource.Managed, fn func(ctx context.Context) (mana
 
 // call fn, and turn a panic into an error.
 func (op *operation) call(
-	fn func(ctx context.Context) (managed.ConnectionDetails, error),
-) (details managed.ConnectionDetails, err error) {
+	fn func(ctx context.Context) (upstream.ConnectionDetails, error),
+) (details upstream.ConnectionDetails, err error) {
 	defer func() {
 		// The value of a panic may be a secret.
 		if p := recover(); p != nil {
@@ -149,7 +149,7 @@ func annotatedSince(before map[string]string, mg resource.Managed) map[string]st
 }
 
 // finish the operation with err. It reports whether the operation had not ended before.
-func (op *operation) finish(err error, details managed.ConnectionDetails) bool {
+func (op *operation) finish(err error, details upstream.ConnectionDetails) bool {
 	t := op.tracker
 	if !op.lifetime.end(readable(err), t.config.cancellableCreates) {
 		return false
@@ -314,7 +314,8 @@ func (op *operation) storedIn(o client.Object) bool {
 // each other's in turns.
 func (op *operation) takenOver(mg resource.Managed) bool {
 	r, err := creation.RecordOf(mg)
-	return !op.begunBefore && err == nil && r != nil && r.Token == op.stored.snapshot().Token && r.Holder != op.stored.snapshot().Holder
+	own := op.stored.snapshot()
+	return !op.begunBefore && err == nil && r != nil && r.Token == own.Token && r.Holder != own.Holder
 }
 
 // yieldInterval is how often a process looks whether it still has the object of a create.

@@ -6,11 +6,13 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/pkg/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
+
+// reportInterval is how often progress is stored at most. A shorter update is not reported as running.
+const reportInterval = 10 * time.Second
 
 // DefaultTimeout is how long an operation may take by default.
 const DefaultTimeout = time.Hour
@@ -23,10 +25,9 @@ type config struct {
 
 	timeout         time.Duration // of an operation
 	absenceAfter    time.Duration // 0 means the time that the create was allowed
-	gracePeriod     time.Duration
+	gracePeriod     time.Duration // of the reconciler
 	backoff         backoff
 	shutdownTimeout time.Duration
-	reportInterval  time.Duration
 	maxOperations   int
 
 	// resolveUnrecorded means that the tracker also resolves creates that have no record.
@@ -37,17 +38,15 @@ type config struct {
 	cancellableCreates bool
 }
 
-// newConfig returns the default configuration of a tracker that reads and writes with c.
-func newConfig(c client.Client) config {
+// newConfig returns the default configuration of a tracker.
+func newConfig() config {
 	return config{
-		writer:          seam.Writer{Client: c, Live: c, Wait: seam.Wait},
+		writer:          seam.Writer{Wait: seam.Wait},
 		events:          eventRecorder{log: logging.NewNopLogger(), record: event.NewNopRecorder()},
 		metrics:         NewMetrics(),
 		timeout:         DefaultTimeout,
-		gracePeriod:     30 * time.Second,
 		backoff:         backoff{first: time.Second, last: 5 * time.Minute},
 		shutdownTimeout: 20 * time.Second,
-		reportInterval:  10 * time.Second,
 		maxOperations:   100,
 	}
 }
@@ -55,26 +54,6 @@ func newConfig(c client.Client) config {
 // A TrackerOption configures a Tracker. The functions that return one panic if an argument
 // makes no sense.
 type TrackerOption func(*config)
-
-// WithLiveReader sets the reader that reads from the API server itself: a manager's
-// GetAPIReader. By default it is the client, and then results may meet more conflicts before
-// they are stored.
-func WithLiveReader(r client.Reader) TrackerOption {
-	is.MustNotBeNil(r, "asyncstate.WithLiveReader")
-	return func(c *config) { c.writer.Live = r }
-}
-
-// WithLogger sets the logger of debug messages. By default there is none.
-func WithLogger(l logging.Logger) TrackerOption {
-	is.MustNotBeNil(l, "asyncstate.WithLogger")
-	return func(c *config) { c.events.log = l }
-}
-
-// WithRecorder sets the recorder of events. By default there is none.
-func WithRecorder(r event.Recorder) TrackerOption {
-	is.MustNotBeNil(r, "asyncstate.WithRecorder")
-	return func(c *config) { c.events.record = r }
-}
 
 // WithMetrics sets the metrics that count operations. By default there are none.
 func WithMetrics(m *Metrics) TrackerOption {
@@ -102,17 +81,6 @@ func WithTimeout(d time.Duration) TrackerOption {
 func WithAbsenceAfter(d time.Duration) TrackerOption {
 	mustBePositive(d, "WithAbsenceAfter")
 	return func(c *config) { c.absenceAfter = d }
-}
-
-// WithCreationGracePeriod sets how long the external system may hide an external resource that
-// it has created, 30 seconds by default. The external resource of a create whose outcome is
-// unknown is not believed to be absent before the create has certainly ended and that time has
-// passed. Under Graft's package managed the reconciler's WithCreationGracePeriod counts.
-func WithCreationGracePeriod(d time.Duration) TrackerOption {
-	if d < 0 {
-		panic(errors.Errorf("asyncstate.WithCreationGracePeriod was given %v: pass 0 or more", d))
-	}
-	return func(c *config) { c.gracePeriod = d }
 }
 
 // WithBackoff sets how long an object waits after an operation that failed: first after the
@@ -148,12 +116,6 @@ func WithShutdownTimeout(d time.Duration) TrackerOption {
 	return func(c *config) { c.shutdownTimeout = d }
 }
 
-// WithReportInterval sets how often progress is stored at most, every 10 seconds by default.
-func WithReportInterval(d time.Duration) TrackerOption {
-	mustBePositive(d, "WithReportInterval")
-	return func(c *config) { c.reportInterval = d }
-}
-
 // WithDeterministicNames declares that the name of an external resource is known before it is
 // created, and that the external system never has two resources with one name. A create whose
 // outcome is unknown is then observed by that name, and repeated.
@@ -178,13 +140,6 @@ func WithIdempotentTokens() TrackerOption {
 // Otherwise the deletion waits for its end.
 func WithCancellableCreates() TrackerOption {
 	return func(c *config) { c.cancellableCreates = true }
-}
-
-// mustHave panics if a required argument is nil.
-func mustHave(v any, fn, what string) {
-	if is.Nil(v) {
-		panic(errors.Errorf("asyncstate.%s was given nil: pass %s", fn, what))
-	}
 }
 
 func mustBePositive[N ~int | ~int64](n N, option string) {

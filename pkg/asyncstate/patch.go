@@ -13,7 +13,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A clientPatch changes the writes of Graft's package managed.
+// A clientPatch changes the writes of a reconcile.
 type clientPatch struct{ tracker *Tracker }
 
 func (p clientPatch) seam() seam.Patch {

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
+	"github.com/crossplane-graft/graft/pkg/internal/deletion"
+	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
-	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
 // personInterval is how soon an object that waits for a person is reconciled again.
@@ -21,7 +23,7 @@ const personInterval = 10 * time.Minute
 // A continuation says how a reconcile continues.
 type continuation struct {
 	// observed is the result of Observe. If it is nil, the caller calls Observe.
-	observed *managed.ExternalObservation
+	observed *upstream.ExternalObservation
 
 	// done means that this reconcile begins no operation.
 	done bool
@@ -35,10 +37,10 @@ type continuation struct {
 }
 
 // failing returns the continuation of a reconcile that ends with err.
-func failing(err error) (continuation, error) { return returning(managed.ExternalObservation{}, err) }
+func failing(err error) (continuation, error) { return returning(upstream.ExternalObservation{}, err) }
 
 // returning returns the continuation of a reconcile that ends with o.
-func returning(o managed.ExternalObservation, err error) (continuation, error) {
+func returning(o upstream.ExternalObservation, err error) (continuation, error) {
 	return continuation{observed: &o, done: true}, err
 }
 
@@ -46,14 +48,14 @@ func returning(o managed.ExternalObservation, err error) (continuation, error) {
 //
 // Each of its steps begins with a write that the API server refuses if the object has changed:
 // another writer may have settled the operation.
-func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (continuation, error) {
+func (e *asyncClient) resolve(ctx context.Context, mg resource.Managed, s creation.State) (continuation, error) {
 	t, r := e.tracker, s.Record
 	c := e.continuing(mg, r)
 
 	switch {
 	case s.Settled:
 		return e.removeSettled(ctx, mg)
-	case r != nil && r.Type != creation.Create && resumerOf(e.inner) != nil && r.Handle != "" &&
+	case r != nil && r.Type != creation.Create && e.optional.resume != nil && r.Handle != "" &&
 		r.Phase != creation.RecordFailed:
 		return e.resume(ctx, mg, s, "")
 	case t.records.neverStarted(r), !e.resolves(mg, s, c.wait):
@@ -69,14 +71,14 @@ func (e *asyncClient[M]) resolve(ctx context.Context, mg M, s creation.State) (c
 
 // continuing returns the continuation of a reconcile that observes the external resource. r is the
 // record of the last operation, or nil.
-func (e *asyncClient[M]) continuing(mg M, r *creation.Record) continuation {
+func (e *asyncClient) continuing(mg resource.Managed, r *creation.Record) continuation {
 	return continuation{record: r, wait: e.tracker.config.backoff.left(mg, r)}
 }
 
 // resolves reports whether the outcome of the last create is determined now. A create that failed
 // is looked up when the next create is due or the object is being deleted, because only a later
 // step than the create may have failed. wait is how long the next create has to wait.
-func (e *asyncClient[M]) resolves(mg M, s creation.State, wait time.Duration) bool {
+func (e *asyncClient) resolves(mg resource.Managed, s creation.State, wait time.Duration) bool {
 	c, r := e.tracker.config, s.Record
 
 	switch {
@@ -85,20 +87,20 @@ func (e *asyncClient[M]) resolves(mg M, s creation.State, wait time.Duration) bo
 	case r != nil && r.Type != creation.Create:
 		return false
 	case r != nil && (s.Phase == creation.Failed || s.Phase == creation.Created):
-		return finderOf(e.inner) != nil && (meta.WasDeleted(mg) || wait <= 0)
+		return e.optional.find != nil && (meta.WasDeleted(mg) || wait <= 0)
 	default:
 		return true
 	}
 }
 
 // resolveCreate does what creation.Next says.
-func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.State) (continuation, error) {
+func (e *asyncClient) resolveCreate(ctx context.Context, mg resource.Managed, s creation.State) (continuation, error) {
 	q := e.question(mg, s, time.Now())
 
 	var (
 		name     string
 		findErr  error
-		observed managed.ExternalObservation
+		observed upstream.ExternalObservation
 	)
 
 	for {
@@ -119,7 +121,7 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 			// Before a create is repeated, too: some clients plan in Observe the
 			// request that they make in Create.
 			var err error
-			if observed, err = e.observe(ctx, mg, basis.createChanged); err != nil {
+			if observed, err = e.observeExternal(ctx, mg, basis.createChanged); err != nil {
 				return returning(observed, err)
 			}
 			q.Observed = creation.ObservedAs(observed.ResourceExists)
@@ -141,13 +143,13 @@ func (e *asyncClient[M]) resolveCreate(ctx context.Context, mg M, s creation.Sta
 }
 
 // question returns the question about the last create of mg, whose state is s.
-func (e *asyncClient[M]) question(mg M, s creation.State, now time.Time) creation.Question {
+func (e *asyncClient) question(mg resource.Managed, s creation.State, now time.Time) creation.Question {
 	c := e.tracker.config
 	return creation.Question{
 		State: s,
 		Can: creation.Can{
-			Resume: resumerOf(e.inner) != nil,
-			Find:   finderOf(e.inner) != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
+			Resume: e.optional.resume != nil,
+			Find:   e.optional.find != nil, Tokens: c.idempotentTokens, Names: c.deterministicNames,
 			Create: seam.Allows(mg, xpv2.ManagementActionCreate),
 		},
 		Limits:    creation.Limits{Announced: c.timeout, Recorded: c.absenceAfter, Grace: c.gracePeriod},
@@ -159,7 +161,7 @@ func (e *asyncClient[M]) question(mg M, s creation.State, now time.Time) creatio
 
 // stopIfCreateOpen returns an error if, when the observation began, another request of the create
 // might still create the external resource again after its delete.
-func (e *asyncClient[M]) stopIfCreateOpen(ctx context.Context, mg M, exists bool, began time.Time) error {
+func (e *asyncClient) stopIfCreateOpen(ctx context.Context, mg resource.Managed, exists bool, began time.Time) error {
 	s, err := creation.Of(mg)
 	if err != nil || s.OpenUntil.IsZero() {
 		return nil
@@ -173,15 +175,22 @@ func (e *asyncClient[M]) stopIfCreateOpen(ctx context.Context, mg M, exists bool
 }
 
 // lookUp the external resource with the Finder.
-func (e *asyncClient[M]) lookUp(ctx context.Context, mg M, s creation.State) (creation.Answer, string, error) {
-	f, err := e.client().Find(ctx, mg, attemptOfCreate(s))
+func (e *asyncClient) lookUp(
+	ctx context.Context, mg resource.Managed, s creation.State,
+) (creation.Answer, string, error) {
+	f, err := limit.Call(seam.From(ctx).Meter(), func() (Finding, error) {
+		return e.optional.find(ctx, copyOf(mg), attemptOfCreate(s))
+	})
 	return creation.AnswerOf(f.Known, f.ExternalName, err)
 }
 
 // unknownCreateError returns an error that names the create whose outcome is unknown, the reason,
 // and the steps that a person can take.
-func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.Reason) error {
-	token, hint := "", searchHintOf(e.inner, mg, attemptOfCreate(s))
+func (e *asyncClient) unknownCreateError(mg resource.Managed, s creation.State, r creation.Reason) error {
+	token, hint := "", ""
+	if e.optional.hint != nil {
+		hint = e.optional.hint(copyOf(mg), attemptOfCreate(s))
+	}
 	if s.Record != nil {
 		token = " with token " + s.Record.Token
 	}
@@ -195,7 +204,7 @@ func (e *asyncClient[M]) unknownCreateError(mg M, s creation.State, r creation.R
 }
 
 // withLastError returns a message about the last create, with the error that it ended with, if any.
-func (e *asyncClient[M]) withLastError(mg M, s creation.State, message string) string {
+func (e *asyncClient) withLastError(mg resource.Managed, s creation.State, message string) string {
 	if s.Phase != creation.Unknown || s.Record == nil {
 		return message
 	}
@@ -208,8 +217,8 @@ func (e *asyncClient[M]) withLastError(mg M, s creation.State, message string) s
 
 // waitForOutcome stops the reconcile until the outcome of a create may be known, or until absence
 // is believed.
-func (e *asyncClient[M]) waitForOutcome(
-	ctx context.Context, mg M, q creation.Question, step creation.Step, findErr error,
+func (e *asyncClient) waitForOutcome(
+	ctx context.Context, mg resource.Managed, q creation.Question, step creation.Step, findErr error,
 ) error {
 	switch step.Reason {
 	case creation.MayBeInProgress:
@@ -233,7 +242,7 @@ func (e *asyncClient[M]) waitForOutcome(
 }
 
 // cannotLookUp reports that the Finder failed.
-func (e *asyncClient[M]) cannotLookUp(mg M, err error) {
+func (e *asyncClient) cannotLookUp(mg resource.Managed, err error) {
 	e.tracker.config.events.log.Info(
 		"Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", err,
 	)
@@ -243,8 +252,8 @@ func (e *asyncClient[M]) cannotLookUp(mg M, err error) {
 }
 
 // removeSettled removes the record of a create that another writer has settled.
-func (e *asyncClient[M]) removeSettled(ctx context.Context, mg M) (continuation, error) {
-	if err := e.tracker.persist(ctx, mg, creation.On(mg).WithoutRecord(), seam.Decided); err != nil {
+func (e *asyncClient) removeSettled(ctx context.Context, mg resource.Managed) (continuation, error) {
+	if err := e.tracker.persist(ctx, mg, creation.On(mg).WithoutRecord()); err != nil {
 		return failing(err)
 	}
 	e.tracker.config.events.log.Info(
@@ -254,12 +263,11 @@ func (e *asyncClient[M]) removeSettled(ctx context.Context, mg M) (continuation,
 }
 
 // confirm a create whose external resource was observed.
-func (e *asyncClient[M]) confirm(
-	ctx context.Context, mg M, q creation.Question, o managed.ExternalObservation,
+func (e *asyncClient) confirm(
+	ctx context.Context, mg resource.Managed, q creation.Question, o upstream.ExternalObservation,
 ) (continuation, error) {
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).Found(q, time.Now()), seam.Decided,
-	); err != nil {
+		ctx, mg, creation.On(mg).Found(q, time.Now())); err != nil {
 		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
@@ -267,10 +275,11 @@ func (e *asyncClient[M]) confirm(
 }
 
 // adopt the external resource that the Finder found.
-func (e *asyncClient[M]) adopt(ctx context.Context, mg M, q creation.Question, name string) (continuation, error) {
+func (e *asyncClient) adopt(
+	ctx context.Context, mg resource.Managed, q creation.Question, name string,
+) (continuation, error) {
 	if err := e.tracker.persist(
-		ctx, mg, creation.On(mg).Found(q, time.Now()).Named(name), seam.Decided,
-	); err != nil {
+		ctx, mg, creation.On(mg).Found(q, time.Now()).Named(name)); err != nil {
 		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
@@ -281,7 +290,9 @@ func (e *asyncClient[M]) adopt(ctx context.Context, mg M, q creation.Question, n
 }
 
 // believeAbsent stores that the create created nothing.
-func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Question) (continuation, error) {
+func (e *asyncClient) believeAbsent(
+	ctx context.Context, mg resource.Managed, q creation.Question,
+) (continuation, error) {
 	r, cs := q.Record, creation.On(mg)
 
 	switch {
@@ -295,7 +306,7 @@ func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Que
 		cs = cs.AbsentWith(r)
 	}
 
-	if err := e.tracker.persist(ctx, mg, cs, seam.Decided); err != nil {
+	if err := e.tracker.persist(ctx, mg, cs); err != nil {
 		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedAbsent)
@@ -306,7 +317,7 @@ func (e *asyncClient[M]) believeAbsent(ctx context.Context, mg M, q creation.Que
 }
 
 // repeat an attempt. The external system carries it out once.
-func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) (continuation, error) {
+func (e *asyncClient) repeat(ctx context.Context, mg resource.Managed, q creation.Question) (continuation, error) {
 	t, had := e.tracker, q.Record
 	if had == nil {
 		// Another writer announced the create, and its token is not known.
@@ -314,54 +325,50 @@ func (e *asyncClient[M]) repeat(ctx context.Context, mg M, q creation.Question) 
 	}
 	r := t.records.repeated(had, q.BelievedFrom().Add(-q.Limits.Grace))
 
-	return e.beginAgain(ctx, mg, had, r, interruptedRepeated, e.create)
+	return e.beginAgain(ctx, mg, had, r, interruptedRepeated, nil)
 }
 
 // resume an operation by its handle. why is not empty if a person may have to determine its outcome.
-func (e *asyncClient[M]) resume(
-	ctx context.Context, mg M, s creation.State, why creation.Reason,
+func (e *asyncClient) resume(
+	ctx context.Context, mg resource.Managed, s creation.State, why creation.Reason,
 ) (continuation, error) {
 	had, t := s.Record, e.tracker
 	if wait := time.Until(t.config.backoff.end(had)); why != "" && wait > 0 {
 		return failing(e.stop(ctx, mg, ReasonOutcomeUnknown, wait, e.unknownCreateError(mg, s, why)))
 	}
 
-	r := t.records.continued(had)
-	return e.beginAgain(
-		ctx, mg, had, r, interruptedResumed, func(ctx context.Context, mg M) (managed.ConnectionDetails, error) {
-			return nil, e.client().Resume(ctx, mg, attemptOf(had))
-		},
-	)
+	a := attemptOf(had)
+	return e.beginAgain(ctx, mg, had, t.records.continued(had), interruptedResumed, &a)
 }
 
-// beginAgain begins the attempt of a record again.
-func (e *asyncClient[M]) beginAgain(
-	ctx context.Context, mg M, had, r *creation.Record, how string, call clientCall[M],
+// beginAgain begins the attempt of a record again, or resumes it.
+func (e *asyncClient) beginAgain(
+	ctx context.Context, mg resource.Managed, had, r *creation.Record, how string, resume *Attempt,
 ) (continuation, error) {
 	t := e.tracker
 
 	if meta.WasDeleted(mg) {
 		e.undeletable = "The " + string(r.Type) +
 			" that was interrupted must be completed first, to find out what to delete."
-		e.outcome.Reason, e.outcome.Message = reconciler.ReasonWaitingForAsyncOperation, e.undeletable
+		e.outcome.Reason, e.outcome.Message = deletion.ReasonWaitingForAsyncOperation, e.undeletable
 	}
 
 	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
 		setFailed(mg, ReasonInterrupted, had, t.objects.failure(mg, had), t.config.backoff)
 		return returning(e.postpone(
-			ctx, mg, managed.ExternalObservation{}, wait,
+			ctx, mg, upstream.ExternalObservation{}, wait,
 			errors.Wrap(t.objects.lastError(mg, had), string(r.Type)+" failed"),
 		))
 	}
 
 	if !e.acquire(ctx, mg) {
-		return returning(e.postpone(ctx, mg, managed.ExternalObservation{}, 0, nil))
+		return returning(e.postpone(ctx, mg, upstream.ExternalObservation{}, 0, nil))
 	}
-	if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r), seam.Decided); err != nil {
+	if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r)); err != nil {
 		return failing(err)
 	}
 	t.config.metrics.observeResolution(Type(r.Type), how)
-	if err := e.begin(ctx, mg, r, call); err != nil {
+	if err := e.begin(ctx, mg, r, resume); err != nil {
 		return failing(err)
 	}
 	op := t.operations.get(mg.GetUID())

@@ -156,18 +156,17 @@ func TestProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnvironmentWithClient(t, true, func(ctx context.Context, _ resource.Managed) error {
 			return errors.Join(
-				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, 20*time.Second),
+				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, time.Second),
 				asyncstate.Progress(ctx, 0, "second"),
-				asyncstate.Progress(ctx, 0, "third\nmessage"), sleep(ctx, 8*time.Minute),
-				asyncstate.Progress(ctx, 42, "third\nmessage"), sleep(ctx, 5*time.Minute),
-				asyncstate.Progress(ctx, 90, ""), sleep(ctx, 30*time.Minute),
+				asyncstate.Progress(ctx, 0, "third\nmessage"), sleep(ctx, 16*time.Second),
+				asyncstate.Progress(ctx, 42, "third\nmessage"), sleep(ctx, 10*time.Second),
+				asyncstate.Progress(ctx, 90, ""), sleep(ctx, time.Hour),
 			)
 		})
 		e.manualReconciles = false
-		e.options = []asyncstate.TrackerOption{asyncstate.WithReportInterval(5 * time.Minute)}
 		e.reconcilerOptions = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
 		p := e.startProvider()
-		advanceClock(4 * time.Minute)
+		advanceClock(8 * time.Second)
 		expectEqual(
 			t, "An update within the report interval should not be reported.\n"+describe(e.get("b")), "running", false,
 			reason(e.get("b"), asyncstate.TypeOperation) == asyncstate.ReasonRunning,
@@ -176,9 +175,9 @@ func TestProgress(t *testing.T) {
 			wait     time.Duration
 			progress string
 		}{
-			{3 * time.Minute, ": 0% third message"},
-			{3*time.Minute + 30*time.Second, ": 42% third message"},
-			{5*time.Minute + 30*time.Second, ": 90%"},
+			{6 * time.Second, ": 0% third message"},
+			{7 * time.Second, ": 42% third message"},
+			{11 * time.Second, ": 90%"},
 		} {
 			advanceClock(step.wait)
 			expectContains(

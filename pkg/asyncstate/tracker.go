@@ -36,20 +36,18 @@ type Tracker struct {
 	objects objectStore
 	records recordMaker
 
-	// reconciles are the reconciles of Graft's package managed.
+	// reconciles has the ends of reconciles.
 	reconciles seam.Slot[reconcileEnd]
 
 	// used means that a reconciler uses the tracker.
 	used atomic.Bool
 }
 
-// NewTracker returns a tracker of operations of the objects that c reads and writes. It panics
-// if c is nil.
-func NewTracker(c client.Client, o ...TrackerOption) *Tracker {
-	mustHave(c, "NewTracker", "the manager's client")
-	t := &Tracker{config: newConfig(c), shutdown: newShutdown()}
+// NewTracker returns a tracker for With, which gives it the client, the logger and the recorder of the reconciler.
+func NewTracker(o ...TrackerOption) *Tracker {
+	t := &Tracker{config: newConfig(), shutdown: newShutdown()}
 
-	is.MustHaveNoNil(o, "asyncstate.NewTracker", 2)
+	is.MustHaveNoNil(o, "asyncstate.NewTracker", 1)
 	for _, to := range o {
 		to(&t.config)
 	}
@@ -86,8 +84,7 @@ func (t *Tracker) NeedLeaderElection() bool { return true }
 // WatchesRawSource. It queues a reconcile of an object when its operation has ended, when there
 // is progress to report, and when an operation that waited may begin.
 //
-// Without it each of these waits for the next reconcile. Under Graft's package managed that
-// follows within 10 seconds.
+// Without it each of these waits for the next reconcile, which follows within 10 seconds.
 func (t *Tracker) Source() source.Source {
 	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		t.queues.watch(ctx, q)
@@ -160,25 +157,16 @@ func (t *Tracker) running(ctx context.Context, mg resource.Managed) (*operation,
 }
 
 // persist changes in a reconcile, on the API server and in memory.
-func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs creation.Changes, rule seam.Rule) error {
+func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs creation.Changes) error {
 	overwrote := func(key, theirs, ours string) { t.config.events.overwrote(mg, key, theirs, ours) }
 
-	if s := seam.From(ctx); s.Tracks(mg) {
-		if err := s.TryStoreAnnotations(ctx, mg, cs.Changes, rule, overwrote); err != nil {
-			return err
-		}
-	} else {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-		defer cancel()
-		server, followed, err := t.config.writer.Store(ctx, mg, cs.Changes, rule, overwrote)
-		if err != nil {
-			return err
-		}
-		if followed {
-			mg.SetResourceVersion(server.GetResourceVersion())
-		}
+	s := seam.From(ctx)
+	if !s.Tracks(mg) {
+		return seam.Conflict(mg, "it is not the object that the reconcile has read")
 	}
-
+	if err := s.TryStoreAnnotations(ctx, mg, cs.Changes, seam.Decided, overwrote); err != nil {
+		return err
+	}
 	cs.Apply(mg)
 	return nil
 }

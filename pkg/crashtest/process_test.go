@@ -209,11 +209,7 @@ func TestProcess(t *testing.T) {
 		"Async": {
 			reason: "Operations that outlive a reconcile survive every fault, with the tracker's source.",
 			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-				tracker := asyncstate.NewTracker(
-					p.Manager().GetClient(),
-					asyncstate.WithLiveReader(p.Manager().GetAPIReader()),
-					asyncstate.WithTimeout(5*time.Minute),
-				)
+				tracker := asyncstate.NewTracker(asyncstate.WithTimeout(5 * time.Minute))
 				if err := errors.Wrap(p.Manager().Add(tracker), "cannot add the tracker"); err != nil {
 					return nil, err
 				}
@@ -221,7 +217,7 @@ func TestProcess(t *testing.T) {
 					return nil, err
 				}
 				client := &vmClient{api: vmAPI{http: &http.Client{Transport: p.Transport(c)}}}
-				return graft(p, managed.WithExternalConnector(connect(client)), managed.WithAsync(tracker)), nil
+				return graft(p, managed.WithExternalConnector(connect(client)), asyncstate.With(tracker)), nil
 			},
 		},
 	}
@@ -498,11 +494,7 @@ func TestConnector_OptionalMethods(t *testing.T) {
 func TestConnector_Resume(t *testing.T) {
 	p := vmProvider(t, nil)
 	p.Start = func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-		tracker := asyncstate.NewTracker(
-			p.Manager().GetClient(),
-			asyncstate.WithLiveReader(p.Manager().GetAPIReader()),
-			asyncstate.WithTimeout(5*time.Minute),
-		)
+		tracker := asyncstate.NewTracker(asyncstate.WithTimeout(5 * time.Minute))
 		if err := errors.Wrap(p.Manager().Add(tracker), "cannot add the tracker"); err != nil {
 			return nil, err
 		}
@@ -510,7 +502,7 @@ func TestConnector_Resume(t *testing.T) {
 		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(),
 			managed.WithInitializers(),
 			managed.WithTypedExternalConnector(Connector(p, sdkConnector(sdk))),
-			managed.WithAsync(tracker),
+			asyncstate.With(tracker),
 		), p.Watch(tracker.Source())
 	}
 	p.Scenarios = Scenarios()[:1]

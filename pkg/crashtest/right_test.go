@@ -34,10 +34,7 @@ type rightProvider struct {
 // graftAsync starts a provider whose operations take some time, and outlive a reconcile.
 func graftAsync(takes time.Duration) func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
 	return func(p *Process, a vmAPI) (reconcile.Reconciler, error) {
-		tracker := asyncstate.NewTracker(
-			p.Manager().GetClient(), asyncstate.WithLiveReader(p.Manager().GetAPIReader()),
-			asyncstate.WithTimeout(10*time.Minute),
-		)
+		tracker := asyncstate.NewTracker(asyncstate.WithTimeout(10 * time.Minute))
 		if err := p.Manager().Add(tracker); err != nil {
 			return nil, errors.Wrap(err, "cannot add the tracker")
 		}
@@ -60,7 +57,7 @@ func graftAsync(takes time.Duration) func(p *Process, a vmAPI) (reconcile.Reconc
 		return managed.NewReconciler(p.Manager(), v1alpha1.BucketManagedKind(),
 			managed.WithManagementPolicies(), managed.WithInitializers(),
 			reservation.With("default"),
-			managed.WithExternalConnector(connect(c)), managed.WithAsync(tracker)), p.Watch(tracker.Source())
+			managed.WithExternalConnector(connect(c)), asyncstate.With(tracker)), p.Watch(tracker.Source())
 	}
 }
 

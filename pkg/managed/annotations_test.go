@@ -634,7 +634,7 @@ func TestAnnotations_OtherWriterDuringCall(t *testing.T) {
 					})
 					opts := []managed.ReconcilerOption{managed.WithRecorder(recorder), kit.WithClient(ext.Client())}
 					if tc.async {
-						opts = append(opts, managed.WithAsync(kit.NewTracker(api, asyncstate.WithRecorder(recorder))))
+						opts = append(opts, asyncstate.With(asyncstate.NewTracker()))
 					}
 					r := kit.NewBucketReconciler(api, opts...)
 					result, err := r.Reconcile(t.Context(), kit.Request())
@@ -774,7 +774,7 @@ func TestAnnotations_ManagedResourceDeletedDuringCreate(t *testing.T) {
 				}
 				o := []managed.ReconcilerOption{managed.WithRecorder(recorder), kit.WithClient(ext.Client())}
 				if tc.async {
-					o = append(o, managed.WithAsync(kit.NewTracker(api, asyncstate.WithRecorder(recorder))))
+					o = append(o, asyncstate.With(asyncstate.NewTracker()))
 				}
 				r := kit.NewBucketReconciler(api, o...)
 				for range 3 {
@@ -1172,7 +1172,7 @@ func TestExternalName_Emptied(t *testing.T) {
 		"AnnouncedAsync": {
 			reason: "An asynchronous create should get the stored name.",
 			opts: func(api *testkit.API) []managed.ReconcilerOption {
-				return []managed.ReconcilerOption{managed.WithAsync(kit.NewTracker(api))}
+				return []managed.ReconcilerOption{asyncstate.With(asyncstate.NewTracker())}
 			},
 			wantSeen: "id-1", wantName: "id-1",
 		},

@@ -27,7 +27,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
 
-// asyncReconciler returns a reconciler WithAsync, and a cloud in which creates and deletes take time.
+// asyncReconciler returns an asynchronous reconciler, and a cloud in which creates and deletes take time.
 func asyncReconciler(api *testkit.API, takes time.Duration) (*managed.Reconciler, *fakecloud.Cloud) {
 	w, connects := kit.NewCloud()
 	w.SetHooks(fakecloud.Hooks{Before: func(_ context.Context, c fakecloud.Call) error {
@@ -36,7 +36,7 @@ func asyncReconciler(api *testkit.API, takes time.Duration) (*managed.Reconciler
 		}
 		return nil
 	}})
-	return kit.NewBucketReconciler(api, connects, managed.WithAsync(kit.NewTracker(api))), w
+	return kit.NewBucketReconciler(api, connects, asyncstate.With(asyncstate.NewTracker())), w
 }
 
 func TestAsync_CreateAndDelete(t *testing.T) {
@@ -161,7 +161,7 @@ func TestAsync_ForceOrphanedWhileDeleteRuns(t *testing.T) {
 			return errors.New("it is in use")
 		})
 		r := kit.NewBucketReconciler(
-			api, kit.WithClient(ext.Client()), managed.WithAsync(kit.NewTracker(api)), escape.WithForceOrphan(),
+			api, kit.WithClient(ext.Client()), asyncstate.With(asyncstate.NewTracker()), escape.WithForceOrphan(),
 		)
 		kit.MustReconcile(t, r, "b")
 		kit.ExpectEqual(t, "The hint should not promise that nothing is deleted.", "hint", true, strings.Contains(
@@ -209,7 +209,7 @@ func TestAsync_ForceOrphanedWhileDeleteHangs(t *testing.T) {
 			return errors.New("it is in use")
 		})
 		r := kit.NewBucketReconciler(
-			api, kit.WithClient(ext.Client()), managed.WithAsync(kit.NewTracker(api)), escape.WithForceOrphan(),
+			api, kit.WithClient(ext.Client()), asyncstate.With(asyncstate.NewTracker()), escape.WithForceOrphan(),
 		)
 		kit.MustReconcile(t, r, "b")
 		kit.UpdateBucket(t, api, "b", kit.WithAnnotation(reconciler.AnnotationKeyForceOrphan, "uid-1"))
@@ -244,7 +244,7 @@ func TestAsync_AnnouncedAfterRecord(t *testing.T) {
 		r := kit.NewBucketReconciler(
 			api, managed.WithExternalConnector(
 				sample.NewSync[resource.Managed](w),
-			), managed.WithAsync(kit.NewTracker(api)),
+			), asyncstate.With(asyncstate.NewTracker()),
 			resolve.With(f),
 		)
 		kit.MustReconcile(t, r, "b")
@@ -261,7 +261,7 @@ func TestAsync_AnnouncedAfterRecord(t *testing.T) {
 func TestAsync_AnnouncementWithoutAnswer(t *testing.T) {
 	api, creates := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("b"))), 0
 	r := kit.NewBucketReconciler(
-		api, managed.WithAsync(kit.NewTracker(api)), managed.WithDeterministicExternalName(true),
+		api, asyncstate.With(asyncstate.NewTracker()), managed.WithDeterministicExternalName(true),
 		kit.WithClient(managed.ExternalClientFns{
 			ObserveFn: kit.ObserveAbsent,
 			CreateFn: func(context.Context, resource.Managed) (managed.ExternalCreation, error) {
@@ -293,7 +293,7 @@ func TestAsync_UpstreamRecorder(t *testing.T) {
 		kit.WithExternalName("id-1"), kit.WithAnnotation(meta.AnnotationKeyReconciliationPaused, "true"),
 	))
 	r := kit.NewBucketReconciler(api, managed.WithRecorder(ours), managed.Upstream(upstream.WithRecorder(theirs)),
-		managed.WithAsync(kit.NewTracker(api)), kit.WithClient(managed.ExternalClientFns{}))
+		asyncstate.With(asyncstate.NewTracker()), kit.WithClient(managed.ExternalClientFns{}))
 	kit.MustReconcile(t, r, "b")
 	const reason = "The recorder of upstream's option should replace ours."
 	kit.ExpectEqual(t, reason, "upstream's recorder has events", true, len(theirs.Events()) > 0)

@@ -9,9 +9,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // WithExternalConnector sets the connector that creates external clients. It panics if c is
@@ -79,10 +77,6 @@ func providerConnectorOf(c ExternalConnectDisconnector, disconnects bool) *provi
 		disconnects: disconnects,
 		accepts:     func(resource.Managed) bool { return true },
 		provider:    c,
-		track: func(t *asyncstate.Tracker) (ExternalConnector, tracked) {
-			ac := asyncstate.Connector(c, t)
-			return ac, trackedBy(ac)
-		},
 	}
 }
 
@@ -98,10 +92,6 @@ func typedProviderConnectorOf[managed resource.Managed](
 			return ok
 		},
 		provider: &typedConnector[managed]{inner: c},
-		track: func(t *asyncstate.Tracker) (ExternalConnector, tracked) {
-			ac := asyncstate.TypedConnector[managed](c, t)
-			return &typedConnector[managed]{inner: upstream.NewTypedNopDisconnector(ac)}, trackedBy(ac)
-		},
 	}
 }
 
@@ -129,7 +119,7 @@ func (c *typedConnector[M]) Connect(ctx context.Context, o resource.Managed) (Ex
 	if err != nil || ec == nil {
 		return nil, err
 	}
-	return &typedClient[M]{inner: ec}, nil
+	return layer.TypedClient{ExternalClient: &typedClient[M]{inner: ec}, Own: ec}, nil
 }
 
 // Disconnect from the provider.
@@ -181,9 +171,4 @@ func (c *typedClient[M]) Delete(ctx context.Context, o resource.Managed) (Extern
 // Disconnect from the provider.
 func (c *typedClient[M]) Disconnect(ctx context.Context) error {
 	return c.inner.Disconnect(ctx)
-}
-
-// Outcome returns the outcome of the last call. It is false if the client has none.
-func (c *typedClient[M]) Outcome() (seam.Outcome, bool) {
-	return layer.OutcomeOf(c.inner)
 }

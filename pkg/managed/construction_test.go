@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
@@ -215,36 +216,36 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			},
 		},
 		"ManagerRefuses": {
-			reason:  "We should refuse WithAsync if the manager can't run the tracker of operations.",
+			reason:  "We should refuse asyncstate.With if the manager can't run the tracker of operations.",
 			wantErr: "cannot add the tracker of operations to the manager",
 			construct: func() {
 				managed.NewReconciler(
 					stoppedManager{api.Manager()}, kind, managed.WithManagementPolicies(), kit.WithClient(
 						managed.ExternalClientFns{},
 					),
-					managed.WithAsync(kit.NewTracker(api)),
+					asyncstate.With(asyncstate.NewTracker()),
 				)
 			},
 		},
 		"ManagerRunsNothing": {
-			reason:  "We should refuse WithAsync if the manager can't run the tracker of operations.",
+			reason:  "We should refuse asyncstate.With if the manager can't run the tracker of operations.",
 			wantErr: "can't run the tracker of operations",
 			construct: func() {
 				managed.NewReconciler(
 					m, kind, managed.WithManagementPolicies(), kit.WithClient(
 						managed.ExternalClientFns{},
-					), managed.WithAsync(kit.NewTracker(api)),
+					), asyncstate.With(asyncstate.NewTracker()),
 				)
 			},
 		},
 		"AsyncNotStored": {
-			reason:  "We should refuse WithAsync without persistence, because the result of an operation could be lost.",
+			reason:  "We should refuse asyncstate.With without persistence, because the result of an operation could be lost.",
 			wantErr: "WithoutExternalNamePersistence exclude each other",
 			construct: func() {
 				managed.NewReconciler(
 					api.Manager(), kind, kit.WithClient(
 						managed.ExternalClientFns{},
-					), managed.WithAsync(kit.NewTracker(api)),
+					), asyncstate.With(asyncstate.NewTracker()),
 					managed.WithoutExternalNamePersistence(),
 				)
 			},
@@ -468,8 +469,8 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 		},
 		"Tracker": {
 			reason:    "We should refuse a nil tracker.",
-			wantErr:   "WithAsync was given nil",
-			construct: func() { managed.WithAsync(nil) },
+			wantErr:   "asyncstate.With was given nil",
+			construct: func() { asyncstate.With(nil) },
 		},
 		"UsageUnknown": {
 			reason:    "We should refuse a kind of usages that is not in the scheme.",

@@ -2,7 +2,7 @@
 // exports the same names, and wraps the calls of the same unmodified reconciler.
 // Change the import to use it, change it back to remove it.
 //
-// Its own names are [Upstream], [WithAsync], [NoAnswer], [Refused], and the options that restore
+// Its own names are [Upstream], [NoAnswer], [Refused], and the options that restore
 // upstream's behaviour: [WithoutDeletionStatus], [WithoutExternalNamePersistence],
 // [WithoutFinalizerGuard] and [WithUnchangedStatusWrites]. Its other options are packages below
 // it. All other names are upstream's, and documented there.
@@ -50,7 +50,7 @@
 //   - Use [escape] to report deletions that take too long, and to end them.
 //   - Use [usage] if managed resources are deleted with their namespace or provider config.
 //   - Use [contested] if another writer changes the same fields.
-//   - Use [WithAsync] with [asyncstate] if operations outlive a reconcile.
+//   - Use [asyncstate] if operations outlive a reconcile.
 //
 // Each of them is a layer around the provider's calls. The order is that of the stages in
 // internal/layer.

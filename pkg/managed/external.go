@@ -2,15 +2,11 @@ package managed
 
 import (
 	"context"
-	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
-	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -27,25 +23,6 @@ type providerConnector struct {
 
 	// provider is the untyped connector.
 	provider upstream.ExternalConnectDisconnector
-
-	// track returns an untyped connector whose operations t tracks, and its patch of the
-	// client seam.
-	track func(t *asyncstate.Tracker) (upstream.ExternalConnector, tracked)
-}
-
-// tracked is a connector of asyncstate's.
-type tracked interface {
-	Seam(grace time.Duration, resolveUnrecorded bool) seam.Patch
-	RunsUntil(o client.Object) creation.Run
-}
-
-// trackedBy returns c, a connector of asyncstate's. It panics if c lacks its methods.
-func trackedBy(c any) tracked {
-	t, ok := c.(tracked)
-	if !ok {
-		panic(errors.Errorf("managed can't use this version of package asyncstate: %T lacks methods", c))
-	}
-	return t
 }
 
 // A connector is the external connector of upstream's reconciler. It passes each call through
@@ -135,15 +112,14 @@ func (p *providerCalls) Connect(ctx context.Context, c *layer.Call) error {
 // Observe the external resource.
 func (p *providerCalls) Observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
 	o, err := c.Client.Observe(ctx, c.Managed)
-	outcome, _ := layer.OutcomeOf(c.Client)
-	return layer.Observation{ExternalObservation: o, Outcome: outcome}, err
+	return layer.Observation{ExternalObservation: o}, err
 }
 
 // Create the external resource.
 func (p *providerCalls) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
 	o, err := c.Client.Create(ctx, c.Managed)
-	outcome, ok := layer.OutcomeOf(c.Client)
-	if !ok && failure.StatedLost(err) {
+	var outcome seam.Outcome
+	if failure.StatedLost(err) {
 		outcome.State = seam.Unknown
 	}
 	return layer.Creation{ExternalCreation: o, Outcome: outcome}, err
@@ -157,6 +133,5 @@ func (p *providerCalls) Update(ctx context.Context, c *layer.Call) (upstream.Ext
 // Delete the external resource.
 func (p *providerCalls) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, error) {
 	o, err := c.Client.Delete(ctx, c.Managed)
-	outcome, _ := layer.OutcomeOf(c.Client)
-	return layer.Deletion{ExternalDelete: o, Outcome: outcome}, err
+	return layer.Deletion{ExternalDelete: o}, err
 }

@@ -8,7 +8,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -42,9 +41,6 @@ type config struct {
 
 	// options are those of other packages.
 	options []layer.Option
-
-	// tracker is nil without WithAsync.
-	tracker *asyncstate.Tracker
 
 	// seams has the options of the client seam.
 	seams seam.Options

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
@@ -297,7 +296,7 @@ func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Conditi
 	r := creation.Last(server).Record
 	if !meta.WasDeleted(server) || r != nil && r.Phase != creation.RecordFailed ||
 		deletion.ConditionOf(server).Reason != deletion.ReasonWaitingForAsyncOperation ||
-		seam.ConditionOf(server, asyncstate.TypeOperation).Reason == asyncstate.ReasonQueued {
+		seam.ConditionOf(server, deletion.TypeOperation).Reason == deletion.ReasonQueued {
 		return nil
 	}
 	if r != nil && r.Type == creation.Delete {

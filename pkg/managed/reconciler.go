@@ -49,7 +49,7 @@ import (
 //     which the last one ended, because upstream's annotations would not tell them apart.
 //
 // A manager made for tests needs GetClient, GetScheme and the methods that upstream's
-// NewReconciler calls. Without GetAPIReader, live reads use its client. WithAsync needs Add.
+// NewReconciler calls. Without GetAPIReader, live reads use its client. asyncstate.With needs Add.
 //
 // NewReconciler panics, with an error that has the fix, if the configuration can't work: a
 // manager without a client or a scheme, a kind that is not in the scheme, a kind that is not a
@@ -212,15 +212,6 @@ func (c *config) mustSuit(mg resource.Managed, s layer.Settings) {
 		if err := o.Check(s); err != nil {
 			panic(err)
 		}
-	}
-	switch {
-	case c.tracker == nil:
-	case !c.persists:
-		panic(errors.New("managed.WithAsync and managed.WithoutExternalNamePersistence exclude each other: the external name that an operation sets has to be stored; leave one of them out"))
-	case c.connector == nil:
-		panic(errors.New("managed.WithAsync was given without an external connector: pass the one whose operations are to be asynchronous, with WithExternalConnector"))
-	case c.connector.disconnects:
-		panic(errors.New("managed.WithAsync can't wait for operations before it calls a connector's own Disconnect: pass the connector with WithExternalConnector, and disconnect in the external client's Disconnect"))
 	}
 }
 

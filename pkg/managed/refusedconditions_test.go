@@ -117,7 +117,7 @@ func TestStatus_RefusedConditionWithoutDeletion(t *testing.T) {
 				})
 			}),
 			opts: func(api *testkit.API) managed.ReconcilerOption {
-				return managed.WithAsync(kit.NewTracker(api))
+				return asyncstate.With(asyncstate.NewTracker())
 			},
 			wantSynced: xpv2.ReasonReconcileSuccess,
 		},

@@ -9,6 +9,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 
+	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
@@ -84,7 +85,7 @@ func TestFinalizer_CreateOfAnotherProcess(t *testing.T) {
 				absent := kit.WithClient(managed.ExternalClientFns{ObserveFn: kit.ObserveAbsent})
 				options := append([]managed.ReconcilerOption{absent}, tc.options...)
 				if tc.async {
-					options = append(options, managed.WithAsync(kit.NewTracker(api)))
+					options = append(options, asyncstate.With(asyncstate.NewTracker()))
 				}
 				r := kit.NewBucketReconciler(api, options...)
 				kit.DeleteBucket(t, api, "b")

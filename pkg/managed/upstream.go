@@ -32,6 +32,13 @@ func Upstream(o ...upstream.ReconcilerOption) ReconcilerOption {
 	}
 }
 
+// WithDeterministicExternalName is upstream's option. It continues after a create whose
+// outcome is unknown. Together with asyncstate.With, it does so only if the create has no record;
+// the options of the tracker decide about a create that has a record.
+func WithDeterministicExternalName(b bool) ReconcilerOption {
+	return fromUpstream(upstream.WithDeterministicExternalName(b))
+}
+
 // mustNotReplace returns an option that panics if o replaces a part of upstream's reconciler
 // that Graft wraps. These parts have upstream's defaults until Graft's options are applied.
 func mustNotReplace(o upstream.ReconcilerOption) upstream.ReconcilerOption {
@@ -86,7 +93,7 @@ func (c *config) settingsOf(up *upstream.Reconciler) layer.Settings {
 		RetryInterval:             retry,
 		DeterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
 		Policies:                  features.MapIndex(reflect.ValueOf(feature.EnableBetaManagementPolicies)).IsValid(),
-		Async:                     c.tracker != nil,
+		Disconnects:               c.connector != nil && c.connector.disconnects,
 		Finalizer:                 finalizerName(c.finalizer),
 		Critical:                  c.criticalAnnotation,
 		Persist:                   c.persists,

@@ -65,7 +65,7 @@ func (t Terraform) check() error {
 	}
 }
 
-// NewConnector returns a connector for use with managed.WithAsync. It wraps c, one
+// NewConnector returns a connector for use with asyncstate.With. It wraps c, one
 // of upjet's synchronous connectors: a TerraformPluginSDKConnector or a
 // TerraformPluginFrameworkConnector. It panics if c is nil or a required field of t
 // is not set.

@@ -3,7 +3,6 @@ package upjet
 import (
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/upjet/v2/pkg/config"
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
@@ -47,26 +46,19 @@ func NewController(mgr ctrl.Manager, o tjcontroller.Options, r *config.Resource,
 	if err := c.terraform.check(); err != nil {
 		panic(errors.Wrap(err, "upjet.NewController was given incomplete options"))
 	}
-	to := append(TrackerOptions(r),
-		asyncstate.WithLiveReader(mgr.GetAPIReader()),
-		asyncstate.WithRecorder(event.NewAPIRecorder(mgr.GetEventRecorderFor("graft/"+r.Name))),
-		asyncstate.WithMetrics(registered(asyncstate.NewMetrics())),
+	c.tracker = asyncstate.NewTracker(
+		append(TrackerOptions(r), asyncstate.WithMetrics(registered(asyncstate.NewMetrics())))...,
 	)
-
-	if o.Logger != nil {
-		to = append(to, asyncstate.WithLogger(o.Logger))
-	}
-	c.tracker = asyncstate.NewTracker(mgr.GetClient(), to...)
 	return c
 }
 
 // WithExternalConnecter makes the operations of one of upjet's synchronous connectors
 // outlive the reconcile and the process: it is managed.WithExternalConnector,
-// managed.WithAsync and contested.With, because upjet sets fields of spec that a composition
+// asyncstate.With and contested.With, because upjet sets fields of spec that a composition
 // also sets.
 func (c *Controller) WithExternalConnecter(ec upstream.ExternalConnector) managed.ReconcilerOption {
 	connector := managed.WithExternalConnector(NewConnector(ec, c.terraform))
-	async, bounded := managed.WithAsync(c.tracker), contested.With()
+	async, bounded := asyncstate.With(c.tracker), contested.With()
 	return func(r *managed.Reconciler) {
 		connector(r)
 		async(r)

@@ -61,7 +61,7 @@ func configOf(ctx context.Context, c kube.Reader, mg resource.Managed) (v1.Provi
 }
 
 // A client creates, observes, updates and deletes a database. It is written as if it
-// were synchronous: with managed.WithAsync, Create, Update and Delete run in the
+// were synchronous: with asyncstate.With, Create, Update and Delete run in the
 // background.
 type client struct{ cloud *cloud }
 

@@ -141,12 +141,7 @@ func newReconciler(m ctrl.Manager, s shared, transport http.RoundTripper) (recon
 	log := logging.NewLogrLogger(m.GetLogger())
 	recorder := event.NewAPIRecorder(m.GetEventRecorderFor("provider-example"))
 
-	tracker := asyncstate.NewTracker(m.GetClient(),
-		asyncstate.WithLiveReader(m.GetAPIReader()),
-		asyncstate.WithLogger(log),
-		asyncstate.WithRecorder(recorder),
-		asyncstate.WithMetrics(s.metrics),
-		asyncstate.WithTimeout(10*time.Minute))
+	tracker := asyncstate.NewTracker(asyncstate.WithMetrics(s.metrics), asyncstate.WithTimeout(10*time.Minute))
 
 	r := managed.NewReconciler(m, resource.ManagedKind(v1.GroupVersion().WithKind("Database")),
 		managed.WithLogger(log),
@@ -160,7 +155,7 @@ func newReconciler(m ctrl.Manager, s shared, transport http.RoundTripper) (recon
 		}),
 		usage.WithProtection(v1.GroupVersion().WithKind("ProviderConfigUsage")),
 		ratelimit.With(s.limits),
-		managed.WithAsync(tracker),
+		asyncstate.With(tracker),
 
 		// Two provider configs of one account share its external names.
 		reservation.With(namespace),

@@ -24,3 +24,10 @@ const (
 	ReasonNotDeleting                xpv2.ConditionReason = "NotDeleting"
 	ReasonReconcileFailed            xpv2.ConditionReason = "ReconcileFailed"
 )
+
+// TypeOperation is the type of the condition of asynchronous operations, ReasonQueued its reason while one waits for
+// others. Package asyncstate documents them.
+const (
+	TypeOperation xpv2.ConditionType   = "OperationRunning"
+	ReasonQueued  xpv2.ConditionReason = "Queued"
+)

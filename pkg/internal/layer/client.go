@@ -3,20 +3,27 @@ package layer
 import (
 	"reflect"
 
+	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// OutcomeOf returns the outcome of the last call of an external client. It is false if the
-// client reports none. Only the clients of package asyncstate do.
-func OutcomeOf(client any) (seam.Outcome, bool) {
-	if c, ok := client.(interface{ Outcome() (seam.Outcome, bool) }); ok {
-		return c.Outcome()
+// A TypedClient is an external client that adapts one of a type of managed resource.
+type TypedClient struct {
+	upstream.ExternalClient
+
+	// Own is the provider's own client.
+	Own any
+}
+
+// ClientOf returns the provider's own external client, which may have more methods than c.
+func ClientOf(c upstream.ExternalClient) any {
+	if t, ok := c.(TypedClient); ok {
+		return t.Own
 	}
-	return seam.Outcome{}, false
+	return c
 }
 
 // As returns a managed resource as the type that a connector is for.

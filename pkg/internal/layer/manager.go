@@ -24,7 +24,7 @@ func LiveReader(m manager.Manager) client.Reader {
 func AddTo(m manager.Manager, r manager.Runnable) error {
 	var err error
 	if !implemented(func() { err = m.Add(r) }) {
-		panic(errors.New("managed.WithAsync was given a manager that can't run the tracker of operations: create the manager with ctrl.NewManager, or give the test's manager an Add method. One that embeds a nil manager.Manager has none"))
+		panic(errors.New("asyncstate.With was given a manager that can't run the tracker of operations: create the manager with ctrl.NewManager, or give the test's manager an Add method. One that embeds a nil manager.Manager has none"))
 	}
 	return err
 }

@@ -82,6 +82,9 @@ type Settings struct {
 	// Critical is the updater of WithCriticalAnnotationUpdater, or nil.
 	Critical upstream.CriticalAnnotationUpdater
 
+	// Disconnects reports whether the connector has its own Disconnect.
+	Disconnects bool
+
 	// Persist reports whether Graft stores annotations after each call, Reports whether it
 	// reports deletions.
 	Persist, Reports bool

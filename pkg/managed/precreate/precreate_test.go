@@ -175,7 +175,7 @@ func TestPreCreateObserve(t *testing.T) {
 					preCreate = Adopt()
 				}
 				if tc.async {
-					tc.opts = append(tc.opts, managed.WithAsync(kit.NewTracker(api)))
+					tc.opts = append(tc.opts, asyncstate.With(asyncstate.NewTracker()))
 				}
 				kit.MustReconcile(
 					t,
@@ -541,7 +541,7 @@ func TestPreCreateObserve_ProviderWrites(t *testing.T) {
 				ext.OnCall("observe", func(b *v1alpha1.Bucket) error { return tc.onObserve(api, ext, b) })
 				opts := []managed.ReconcilerOption{Refuse(), kit.WithClient(ext.Client())}
 				if tc.async {
-					opts = append(opts, managed.WithAsync(kit.NewTracker(api)))
+					opts = append(opts, asyncstate.With(asyncstate.NewTracker()))
 				}
 				r := kit.NewBucketReconciler(api, opts...)
 				kit.TryReconcile(r, 2)
@@ -575,7 +575,7 @@ func TestCreateRefused_AsyncCreate(t *testing.T) {
 		))
 		ext := &kit.ExternalResource{}
 		ext.OnCall("create", func(*v1alpha1.Bucket) error { time.Sleep(time.Minute); return nil })
-		r := kit.NewBucketReconciler(api, managed.WithAsync(kit.NewTracker(api)), kit.WithClient(ext.Client()))
+		r := kit.NewBucketReconciler(api, asyncstate.With(asyncstate.NewTracker()), kit.WithClient(ext.Client()))
 		kit.MustReconcile(t, r, "b")
 		kit.ExpectEqual(
 			t, "The refusal should stay while the create may still fail.", "refused", "id-1",
@@ -634,7 +634,8 @@ func TestCreateRefused_EarlierCreateSucceeded(t *testing.T) {
 			reason: "The external resource of another owner should not be updated asynchronously.",
 			opts: func(api *testkit.API) []managed.ReconcilerOption {
 				return []managed.ReconcilerOption{
-					resolve.With(&kit.FakeFinder{Finding: asyncstate.Absent()}), managed.WithAsync(kit.NewTracker(api)),
+					resolve.With(&kit.FakeFinder{Finding: asyncstate.Absent()}),
+					asyncstate.With(asyncstate.NewTracker()),
 				}
 			},
 		},
@@ -676,7 +677,7 @@ func TestPreCreateObserve_ShutdownBegins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api, recorder := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("mine"))), &testkit.Said{}
-				tracker := kit.NewTracker(api)
+				tracker := asyncstate.NewTracker()
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = tracker.Start(ctx) }()
 				ext := kit.ChangedBeforeSecondObserve(func(*kit.ExternalResource, resource.Managed) error {
@@ -685,7 +686,7 @@ func TestPreCreateObserve_ShutdownBegins(t *testing.T) {
 					return nil
 				})
 				kit.MustReconcile(t, kit.NewBucketReconciler(
-					api, preCreate, managed.WithRecorder(recorder), managed.WithAsync(tracker),
+					api, preCreate, managed.WithRecorder(recorder), asyncstate.With(tracker),
 					kit.WithClient(ext.Client()),
 				), "b")
 				b := kit.GetBucket(t, api)

@@ -1170,7 +1170,7 @@ func TestTerminal_ExternalResourceIsRepaired(t *testing.T) {
 				ext.Errs = map[string]error{tc.call: Terminal(errors.New("no"))}
 				opts := []managed.ReconcilerOption{ext.Connect(), With(limits), managed.WithPollInterval(time.Minute)}
 				if tc.async {
-					opts = append(opts, managed.WithAsync(kit.NewTracker(api)))
+					opts = append(opts, asyncstate.With(asyncstate.NewTracker()))
 				}
 				r := kit.NewBucketReconciler(api, opts...)
 				pollEachMinute(t, r, 5)
@@ -1202,7 +1202,7 @@ func TestTerminal_ExternalResourceIsDeleted(t *testing.T) {
 				ext.Errs = map[string]error{"update": Terminal(errors.New("immutable"))}
 				opts := []managed.ReconcilerOption{ext.Connect(), managed.WithPollInterval(time.Minute)}
 				if async {
-					opts = append(opts, managed.WithAsync(kit.NewTracker(api)))
+					opts = append(opts, asyncstate.With(asyncstate.NewTracker()))
 				}
 				r := kit.NewBucketReconciler(api, append(opts, With(New(1000, 1000)))...)
 				pollEachMinute(t, r, 5)
@@ -1401,7 +1401,7 @@ func TestThrottled_Async(t *testing.T) {
 					Errs:     map[string]error{at: Throttled(errors.New("slow down"), time.Minute)},
 				}
 				r := kit.NewBucketReconciler(
-					api, ext.Connect(), managed.WithAsync(kit.NewTracker(api)), With(New(100, 100)),
+					api, ext.Connect(), asyncstate.With(asyncstate.NewTracker()), With(New(100, 100)),
 				)
 				kit.MustReconcileTimes(t, r, 1)
 				synctest.Wait()
@@ -1489,7 +1489,7 @@ func testTerminalResumed(t *testing.T, reason string, changed bool, want int) {
 			return resumingClient{&ec, Terminal(errors.New("no such region"))}, nil
 		})
 		r := kit.NewBucketReconciler(
-			api, managed.WithExternalConnector(connector), managed.WithAsync(kit.NewTracker(api)), With(limits),
+			api, managed.WithExternalConnector(connector), asyncstate.With(asyncstate.NewTracker()), With(limits),
 			managed.WithPollInterval(time.Minute),
 		)
 		for i := range 60 {
@@ -1521,7 +1521,7 @@ func TestTerminal_Async(t *testing.T) {
 					Errs:     map[string]error{at: Terminal(errors.New("no such region"))},
 				}
 				r := kit.NewBucketReconciler(
-					api, ext.Connect(), managed.WithAsync(kit.NewTracker(api)), managed.WithPollInterval(time.Minute),
+					api, ext.Connect(), asyncstate.With(asyncstate.NewTracker()), managed.WithPollInterval(time.Minute),
 					With(New(1000, 1000)),
 				)
 				for range 60 {
@@ -1588,7 +1588,7 @@ func TestCharge_Async(t *testing.T) {
 		api := testkit.NewAPI(kit.NewBucket(kit.WithExternalName("n")))
 		ext := &kit.CountingClient{Absent: true}
 		limits := New(0.001, 10)
-		r := kit.NewBucketReconciler(api, ext.Connect(), managed.WithAsync(kit.NewTracker(api)), With(limits))
+		r := kit.NewBucketReconciler(api, ext.Connect(), asyncstate.With(asyncstate.NewTracker()), With(limits))
 		kit.MustReconcileTimes(t, r, 1)
 		synctest.Wait()
 		kit.ExpectEqual(

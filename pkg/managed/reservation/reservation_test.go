@@ -580,7 +580,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 			objects:  []client.Object{bucketWithSharedName("b"), bucketWithSharedName("thief")},
 			createFn: func(*reservationTest, *v1alpha1.Bucket) error { return asyncstate.ErrOutcomeUnknown },
 			steps: func(s *reservationTest) {
-				s.r = s.newReconciler(managed.WithAsync(kit.NewTracker(s.api, asyncstate.WithDeterministicNames())))
+				s.r = s.newReconciler(asyncstate.With(asyncstate.NewTracker(asyncstate.WithDeterministicNames())))
 				s.reconcile("b")
 				time.Sleep(time.Minute)
 				takeOverLease(s.T, s.api)
@@ -616,7 +616,7 @@ func TestReservation_LeaseHolder(t *testing.T) {
 					return tc.createFn(s, b)
 				})
 				if tc.async {
-					s.opts = append(s.opts, managed.WithAsync(kit.NewTracker(s.api)))
+					s.opts = append(s.opts, asyncstate.With(asyncstate.NewTracker()))
 				}
 				s.r = s.newReconciler()
 				if tc.steps == nil {
@@ -649,7 +649,7 @@ func TestReservation_FinderFindsFailedCreate(t *testing.T) {
 		"Resolver": func(*testkit.API) []managed.ReconcilerOption {
 			return []managed.ReconcilerOption{kit.WithClient(c), resolve.With(find)}
 		},
-		"Async": func(api *testkit.API) []managed.ReconcilerOption {
+		"Async": func(*testkit.API) []managed.ReconcilerOption {
 			connector := managed.ExternalConnectorFn(func(
 				context.Context, resource.Managed,
 			) (managed.ExternalClient, error) {
@@ -659,7 +659,7 @@ func TestReservation_FinderFindsFailedCreate(t *testing.T) {
 				}{&c, find}, nil
 			})
 			return []managed.ReconcilerOption{
-				managed.WithExternalConnector(connector), managed.WithAsync(kit.NewTracker(api)),
+				managed.WithExternalConnector(connector), asyncstate.With(asyncstate.NewTracker()),
 			}
 		},
 	}

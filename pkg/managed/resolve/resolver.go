@@ -186,7 +186,7 @@ func explain(
 }
 
 // Connect to the provider, unless the outcome of the last create is unknown. This happens with
-// WithAsync only; otherwise, upstream has refused to continue already.
+// asyncstate.With only; otherwise, upstream has refused to continue already.
 func (c *createResolver) Connect(ctx context.Context, ca *layer.Call) error {
 	was := creation.Last(ca.Managed)
 	if was.Phase == creation.Announced && !was.Recorded && !c.settings.DeterministicExternalName {
@@ -246,7 +246,7 @@ func (c *createResolver) Observe(ctx context.Context, ca *layer.Call) (layer.Obs
 // next reconcile resolves it.
 func (c *createResolver) Create(ctx context.Context, ca *layer.Call) (layer.Creation, error) {
 	o, err := c.External.Create(ctx, ca)
-	if _, known := layer.OutcomeOf(ca.Client); !known && failure.Lost(err) {
+	if !c.settings.Async && failure.Lost(err) {
 		o.State = seam.Unknown
 		lost := lostCreate{announcement: creation.Last(ca.Managed).Announcement, err: err.Error()}
 		c.lost.Update(c.store, ca.Managed, func(v *lostCreate) { *v = lost })

@@ -331,7 +331,7 @@ func TestCreateResolver(t *testing.T) {
 				return nil
 			})
 			if tc.async {
-				tc.opts = append(tc.opts, managed.WithAsync(kit.NewTracker(api)))
+				tc.opts = append(tc.opts, asyncstate.With(asyncstate.NewTracker()))
 			}
 			r := kit.NewBucketReconciler(api, append([]managed.ReconcilerOption{
 				kit.WithClient(ext.Client()), managed.WithRecorder(recorder), kit.NewClock().Option(), With(f),
@@ -702,7 +702,7 @@ func TestCreateResolver_FailedCreate(t *testing.T) {
 				kit.Must(t, err)
 			}
 			if tc.async {
-				tc.opts = append(tc.opts, managed.WithAsync(kit.NewTracker(api)))
+				tc.opts = append(tc.opts, asyncstate.With(asyncstate.NewTracker()))
 			}
 			had := w.Counts()[cloud.OpCreate]
 			w.SetHooks(cloud.Hooks{After: func(_ context.Context, call cloud.Call) error {

@@ -375,11 +375,6 @@ func NewBucketReconciler(api *testkit.API, o ...managed.ReconcilerOption) *manag
 		}, o...)...)
 }
 
-// NewTracker returns a tracker that reads from the API server.
-func NewTracker(api *testkit.API, o ...asyncstate.TrackerOption) *asyncstate.Tracker {
-	return asyncstate.NewTracker(api.Client(), append(o, asyncstate.WithLiveReader(api.Live()))...)
-}
-
 // WithWait is an option for what waits between attempts.
 func WithWait(fn func(ctx context.Context, d time.Duration) error) managed.ReconcilerOption {
 	return managed.With(layer.Option{Name: "wait", Seam: func(o *seam.Options) { o.Wait = fn }})
