@@ -18,7 +18,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/cloud"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/crossplane"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample"
-	"github.com/crossplane-graft/graft/pkg/managed"
 	"github.com/crossplane-graft/graft/pkg/managed/contested"
 	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
