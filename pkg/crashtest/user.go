@@ -106,15 +106,15 @@ func AbandonSecond(u *User) error {
 			return err
 		}
 	}
-	if err := u.run.edit(u.run.second, func(o client.Object) error {
-		o.SetFinalizers(nil)
-		return nil
-	}); err != nil {
-		return err
-	}
 	u.protect(name)
 	u.abandoned = name
-	return u.remove(u.run.second)
+	if err := u.remove(u.run.second); err != nil {
+		return err
+	}
+	return u.run.edit(u.run.second, func(o client.Object) error {
+		o.SetFinalizers(nil)
+		return nil
+	})
 }
 
 // Rename sets the external name of the managed resource to the one that [AbandonSecond]
@@ -145,8 +145,7 @@ func Restart(u *User) error {
 // Pause reconciliation of the managed resource by its annotation. From then on any change
 // to its external resource is a finding, unless the reconcile had begun before.
 func Pause(u *User) error {
-	u.act("pauses the managed resource", u.run.first.GetName(), history.Act{Kind: history.Paused})
-	return u.run.edit(u.run.first, func(o client.Object) error {
+	return u.editFirst("pauses the managed resource", history.Paused, func(o client.Object) error {
 		meta.AddAnnotations(o, map[string]string{meta.AnnotationKeyReconciliationPaused: "true"})
 		return nil
 	})
@@ -154,8 +153,7 @@ func Pause(u *User) error {
 
 // Resume reconciliation of the managed resource.
 func Resume(u *User) error {
-	u.act("resumes the managed resource", u.run.first.GetName(), history.Act{Kind: history.Resumed})
-	return u.run.edit(u.run.first, func(o client.Object) error {
+	return u.editFirst("resumes the managed resource", history.Resumed, func(o client.Object) error {
 		meta.RemoveAnnotations(o, meta.AnnotationKeyReconciliationPaused)
 		return nil
 	})
@@ -164,8 +162,7 @@ func Resume(u *User) error {
 // ForbidDelete takes the action Delete out of the management policies. From then on the
 // external resource has to stay.
 func ForbidDelete(u *User) error {
-	u.act("takes Delete out of the management policies", u.run.first.GetName(), history.Act{})
-	return u.run.edit(u.run.first, func(o client.Object) error {
+	return u.editFirst("takes Delete out of the management policies", history.Other, func(o client.Object) error {
 		m, ok := o.(manageable)
 		if !ok {
 			return errors.Wrapf(errNotApplicable, "crashtest: %T has no spec.managementPolicies", o)
@@ -196,15 +193,15 @@ func AddFinalizer(u *User) error {
 
 // DenyAccess makes the external system refuse each call with status 401.
 func DenyAccess(u *User) error {
-	u.act("revokes the credentials", "", history.Act{Kind: history.Denied})
 	u.run.denied = true
+	u.act("revokes the credentials", "", history.Act{Kind: history.Denied})
 	return nil
 }
 
 // GrantAccess ends [DenyAccess].
 func GrantAccess(u *User) error {
-	u.act("repairs the credentials", "", history.Act{Kind: history.Granted})
 	u.run.denied = false
+	u.act("repairs the credentials", "", history.Act{Kind: history.Granted})
 	return nil
 }
 
@@ -228,6 +225,12 @@ func (u *User) act(text, object string, a history.Act) {
 	}
 	a.During = u.calling
 	u.run.act(history.Event{Kind: history.KindAct, Text: text, Object: object, Act: a})
+}
+
+// editFirst changes the managed resource with an act of a kind.
+func (u *User) editFirst(text string, kind history.ActKind, fn func(o client.Object) error) error {
+	u.act(text, u.run.first.GetName(), history.Act{Kind: kind})
+	return u.run.edit(u.run.first, fn)
 }
 
 // protect an external resource: it has to stay as it is.

@@ -44,41 +44,34 @@ func Timeline(events []*Event) string {
 
 // line returns the line of an event, or "". A long text that was said before is cut.
 func line(e *Event, said map[string]bool) string {
-	who, text := "", Short(e.Text)
-	if e.Process > 0 {
-		who = fmt.Sprintf("%d ", e.Process)
-	}
+	text, indent := Short(e.Text), 0
 	if len(text) > 60 && said[text] {
 		text = string([]rune(text)[:40]) + "… (as before)"
 	}
 	said[text] = true
-	indent := -1
-
 	switch e.Kind {
-	case KindAct, KindProcess, KindReconciled, KindPanic, KindOverdue:
-		who += text
 	case KindReconcile:
-		who += "reconciles " + e.Object
+		text = "reconciles " + e.Object
 	case KindRequest, KindArrival, KindAnswer:
+		if indent = processWidth + 1; e.Request.Target == External {
+			indent += apiWidth + 1
+		}
 		if e.Kind == KindAnswer {
 			text = "    → " + text
 		} else {
 			text = requestText(e)
 		}
-		indent = processWidth + 1
-		if e.Request.Target == External {
-			indent += apiWidth + 1
-		}
-	default:
+	case KindObject, KindSettled, KindUnsettled:
 		return ""
 	}
-	if indent >= 0 {
-		who += strings.Repeat(" ", max(indent-utf8.RuneCountInString(who), 0)) + text
-	}
-	if who == "" {
+	if text == "" {
 		return ""
 	}
-	return fmt.Sprintf("%7.1fs  %s", e.At.Seconds(), strings.TrimRight(who, " "))
+	who := ""
+	if e.Process > 0 {
+		who = fmt.Sprintf("%d ", e.Process)
+	}
+	return strings.TrimRight(fmt.Sprintf("%7.1fs  %-*s%s", e.At.Seconds(), indent, who, text), " ")
 }
 
 func requestText(e *Event) string {
@@ -86,10 +79,7 @@ func requestText(e *Event) string {
 	if e.Request.Query != "" {
 		text += "?" + e.Request.Query
 	}
-	if e.Text != "" {
-		text += " " + e.Text
-	}
-	text = Short(text)
+	text = Short(strings.TrimSpace(text + " " + e.Text))
 	if e.Number > 0 {
 		text = fmt.Sprintf("%3d %s", e.Number, text)
 	}

@@ -1,10 +1,6 @@
 package oracle
 
-import (
-	"fmt"
-
-	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
-)
+import "github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 
 // An account summarises a history, event by event.
 type account struct {
@@ -25,7 +21,8 @@ type account struct {
 	excused int
 	created map[string]bool
 
-	violations []Violation
+	// violations of the acts of the provider. panics are named last.
+	violations, panics []Violation
 }
 
 // read a history.
@@ -41,7 +38,7 @@ func read(events []*history.Event) *account {
 }
 
 func (a *account) violate(v Verdict, format string, args ...any) {
-	a.violations = append(a.violations, Violation{Verdict: v, Text: fmt.Sprintf(format, args...)})
+	a.violations = append(a.violations, one(v, format, args...)...)
 }
 
 func (a *account) add(e *history.Event) {
@@ -58,8 +55,8 @@ func (a *account) add(e *history.Event) {
 			a.effect(e, f)
 		}
 	case history.KindPanic:
-		if !Has(a.violations, Panicked) {
-			a.violate(Panicked, "%s", e.Text)
+		if len(a.panics) == 0 {
+			a.panics = one(Panicked, "%s", e.Text)
 		}
 	case history.KindOverdue:
 		if !Has(a.violations, Escaped) {

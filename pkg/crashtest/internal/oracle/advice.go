@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
@@ -9,116 +10,104 @@ import (
 // Advice says what usually causes a verdict, and what ends it.
 type Advice struct{ Cause, Remedy string }
 
-// facts are the parts of a history that show the cause of a violation.
-type facts struct {
-	// async says that operations are asynchronous, finder that a Finder was called.
-	async, finder bool
+// A fact about a history shows the cause of a violation.
+type fact int
 
-	// struck is the request that the last fault struck. read says that it was a call that reads.
-	struck *history.Event
-	read   bool
+const (
+	// always is a fact.
+	always fact = iota
 
-	// twice says that one reconcile created twice, again that a name was created twice.
-	twice, again bool
+	// isAsync: operations are asynchronous. hasFinder: a Finder was called.
+	isAsync
+	hasFinder
 
-	// absent says that a call that reads succeeded between two creates, and did not prevent the second.
-	// mistaken says that a read failed, and the same reconcile went on to create.
-	absent, mistaken bool
+	// twice: one reconcile created twice. again: a name was created twice.
+	twice
+	again
 
-	// looks is the last of the reads between two creates.
-	looks string
-}
+	// absent: a call that reads succeeded between two creates, and did not prevent the second. mistaken: a read failed,
+	// and the same reconcile went on to create. misread: that, or the last fault struck a call that reads.
+	absent
+	mistaken
+	misread
+)
 
 // factsOf a run.
-func factsOf(r Run) facts {
-	f := facts{again: repeated(r.Final.Created) != ""}
+func factsOf(r Run) map[fact]bool {
+	f := map[fact]bool{always: true, again: repeated(r.Final.Created) != ""}
 	for _, o := range r.Final.Objects {
-		f.async = f.async || o.Async
+		f[isAsync] = f[isAsync] || o.Async
 	}
-	creates, reconcile, looks := 0, 0, ""
+	creates, reconcile, looked, readStruck := 0, 0, false, false
 	failedRead := map[int]bool{}
 	for _, e := range r.Events {
 		q := e.Request
-		switch {
-		case e.Kind == history.KindAnswer && q.Target == history.External && isRead(q) && e.Outcome.Status != 404:
-			failedRead[e.Reconcile], looks = true, ""
-		case e.Kind != history.KindRequest && e.Kind != history.KindArrival:
-			continue
+		called := e.Kind == history.KindRequest || e.Kind == history.KindArrival
+		if called && e.Fault != "" {
+			readStruck = q.Target == history.External && isRead(q)
 		}
-		if e.Fault != "" {
-			f.struck, f.read = e, q.Target == history.External && isRead(q)
-		}
-		f.finder = f.finder || q.Verb == "Find"
 		switch {
-		case q.Target != history.External || e.Kind == history.KindAnswer:
-		case created(e):
+		case q.Target != history.External:
+		case e.Kind == history.KindAnswer && isRead(q) && e.Outcome.Status != 404:
+			failedRead[e.Reconcile], looked = true, false
+		case !called:
+		case slices.ContainsFunc(e.Effects, func(o history.Effect) bool { return o.Created }):
 			creates++
-			f.twice = f.twice || creates > 1 && e.Reconcile != 0 && e.Reconcile == reconcile
-			f.absent, f.looks = creates > 1 && looks != "", looks
-			f.mistaken = f.mistaken || e.Reconcile != 0 && failedRead[e.Reconcile]
-			reconcile, looks = e.Reconcile, ""
-		case creates > 0 && isRead(q):
-			looks = q.String()
+			f[twice] = f[twice] || creates > 1 && e.Reconcile != 0 && e.Reconcile == reconcile
+			f[absent] = creates > 1 && looked
+			f[mistaken] = f[mistaken] || e.Reconcile != 0 && failedRead[e.Reconcile]
+			reconcile, looked = e.Reconcile, false
+		case isRead(q):
+			looked = looked || creates > 0
 		}
+		f[hasFinder] = f[hasFinder] || called && q.Verb == "Find"
 	}
+	f[misread] = f[mistaken] || readStruck
 	return f
-}
-
-func created(e *history.Event) bool {
-	for _, f := range e.Effects {
-		if f.Created {
-			return true
-		}
-	}
-	return false
 }
 
 // isRead reports whether a call reads, as far as its name tells.
 func isRead(q history.Request) bool {
 	name := strings.ToLower(q.Verb)
-	for _, prefix := range []string{"get", "list", "describe", "read", "head"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return q.Reads
+	reads := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return q.Reads || slices.ContainsFunc([]string{"get", "list", "describe", "read", "head"}, reads)
 }
 
-// A rule gives advice about a verdict if it applies.
+// A rule gives advice about a verdict if a fact holds.
 type rule struct {
 	verdict Verdict
-	applies func(f facts) bool
+	fact    fact
 	Advice
 }
 
-func always(facts) bool { return true }
-
-// rules in order: the first one that applies gives the advice.
+// rules in order: the first one whose fact holds gives the advice.
 func rules() []rule {
-	const finder = "Graft: a Finder, with resolve.With; the tracker of an asynchronous provider asks it by itself."
+	const (
+		finder    = "Graft: a Finder, with resolve.With; the tracker of an asynchronous provider asks it by itself."
+		readError = "Return the error from Observe and Find. Only the external system's own \"not found\" means absent."
+		accept    = " If neither is possible, add crashtest.Stopped to Provider.Accept."
+	)
 	return []rule{
-		{SecondResource, func(f facts) bool { return f.again }, Advice{
+		{SecondResource, again, Advice{
 			"The external resource was deleted, and created again under the same name.",
 			"Update it in place, and create only what Observe says is absent.",
 		}},
-		{SecondResource, func(f facts) bool { return f.twice }, Advice{
+		{SecondResource, twice, Advice{
 			"One reconcile created twice: the client repeats a request whose answer was lost, or is an error.",
 			"Turn retries of requests that are not idempotent off in the client.",
 		}},
-		{SecondResource, func(f facts) bool { return f.mistaken || f.read }, Advice{
-			"An error of a call that reads was taken for \"not found\", and the provider created again.",
-			"Return the error from Observe and Find. Only the external system's own \"not found\" means absent.",
+		{SecondResource, misread, Advice{
+			"An error of a call that reads was taken for \"not found\", and the provider created again.", readError,
 		}},
-		{SecondResource, func(f facts) bool { return f.absent }, Advice{
+		{SecondResource, absent, Advice{
 			"The provider looked between the two creates, and took the external resource for absent.",
-			"Let Observe and Find look for what Create made, for instance by a tag with the UID, on all " +
-				"pages. Say unknown, " +
-				"not absent, while the external system may show it late.",
+			"Let Observe and Find look for what Create made, for instance by a tag with the UID, on all pages. Say " +
+				"unknown, not absent, while the external system may show it late.",
 		}},
-		{SecondResource, func(f facts) bool { return f.async }, Advice{
+		{SecondResource, isAsync, Advice{
 			"The asynchronous create was forgotten when its process ended, and started again.",
-			"Graft: call asyncstate.SetExternalName or SetHandle as soon as the name is known, and give " +
-				"the client a Finder.",
+			"Graft: call asyncstate.SetExternalName or SetHandle as soon as the name is known, and give the client a " +
+				"Finder.",
 		}},
 		{SecondResource, always, Advice{
 			"The external name was not stored when the process or the answer was lost, and the provider called " +
@@ -126,16 +115,12 @@ func rules() []rule {
 			finder + " Otherwise choose the name before the create.",
 		}},
 		{SharedResource, always, Advice{
-			"Two managed resources have the same external name: it is cut, constant, or not unique, " +
-				"\"already exists\" is " +
-				"taken for success, or a Finder adopts the external resource of another owner.",
+			"Two managed resources have the same external name: it is cut, constant, or not unique, \"already " +
+				"exists\" is taken for success, or a Finder adopts the external resource of another owner.",
 			"Check the owner of an external resource before it is adopted. Graft: reservation.With.",
 		}},
-		{Leak, func(f facts) bool { return f.mistaken || f.read }, Advice{
-			"An error of a call that reads was taken for \"not found\".",
-			"Return the error from Observe and Find. Only the external system's own \"not found\" means absent.",
-		}},
-		{Leak, func(f facts) bool { return f.async }, Advice{
+		{Leak, misread, Advice{"An error of a call that reads was taken for \"not found\".", readError}},
+		{Leak, isAsync, Advice{
 			"The finalizer was removed while an asynchronous create was in progress, or its result was forgotten.",
 			"Graft: call asyncstate.SetExternalName as soon as the name is known, and give the client a Finder.",
 		}},
@@ -153,13 +138,13 @@ func rules() []rule {
 			"Compare every field of the spec in Observe, and return the error of Update.",
 		}},
 		{LostSecret, always, Advice{
-			"Connection details are returned once, by Create or Update, and that answer or the write of " +
-				"the secret was lost.",
+			"Connection details are returned once, by Create or Update, and that answer or the write of the secret " +
+				"was lost.",
 			"Return connection details from Observe, or set them again if the secret lacks them.",
 		}},
-		{NeverReady, func(f facts) bool { return f.mistaken }, Advice{
+		{NeverReady, mistaken, Advice{
 			"An error of a call that reads was taken for \"not found\", and the create that followed can't succeed.",
-			"Return the error from Observe and Find.",
+			readError,
 		}},
 		{NeverReady, always, Advice{
 			"An error is taken for the final state, or a state that an interrupted call leaves behind is not handled.",
@@ -179,31 +164,23 @@ func rules() []rule {
 			"The provider replaces the list of finalizers.",
 			"Remove the finalizer that the provider has added, and no other.",
 		}},
-		{Stopped, func(f facts) bool { return f.async && f.finder }, Advice{
-			"The Finder does not say whether the interrupted create succeeded: it says neither found " +
-				"nor absent, or fails.",
+		{Stopped, hasFinder, Advice{
+			"The Finder does not say whether the interrupted create succeeded: it says neither found nor absent, or " +
+				"fails.",
 			"Let Find say absent once the external system would show the resource.",
 		}},
-		{Stopped, func(f facts) bool { return f.async }, Advice{
+		{Stopped, isAsync, Advice{
 			"The process ended during an asynchronous create, and nothing reports whether it succeeded.",
-			"Give the external client a Find method (asyncstate.Finder), which the tracker asks, or set " +
-				"a handle and be an " +
-				"asyncstate.Resumer. If neither is possible, add crashtest.Stopped to Provider.Accept.",
-		}},
-		{Stopped, func(f facts) bool { return f.finder }, Advice{
-			"The Finder does not say whether the interrupted create succeeded: it says neither found " +
-				"nor absent, or fails.",
-			"Let Find say absent once the external system would show the resource.",
+			"Give the external client a Find method (asyncstate.Finder), which the tracker asks, or set a handle and " +
+				"be an asyncstate.Resumer." + accept,
 		}},
 		{Stopped, always, Advice{
 			"Nothing tells the reconciler whether an interrupted create succeeded.",
-			finder + " Upstream: WithDeterministicExternalName, if names are chosen " +
-				"beforehand. If neither is possible, add crashtest.Stopped to Provider.Accept.",
+			finder + " Upstream: WithDeterministicExternalName, if names are chosen beforehand." + accept,
 		}},
 		{ActsOnAnothers, always, Advice{
 			"The provider does not check whether an external resource is the one of this managed resource.",
-			"Graft: reservation.With for managed resources with the same external name. Honour the " +
-				"management policies.",
+			"Graft: reservation.With for managed resources with the same external name. Honour the management policies.",
 		}},
 		{ActsWhilePaused, always, Advice{
 			"Something besides the managed reconciler calls the external system, for instance a goroutine of the " +
@@ -213,17 +190,16 @@ func rules() []rule {
 		{HotLoop, always, Advice{
 			"Each reconcile changes something, for instance a time in the status, or asks for the next one at once, " +
 				"or Observe never says that the external resource is up to date.",
-			"Write only values that differ, compare in Observe what the external system returns, and " +
-				"return RequeueAfter " +
-				"with the poll interval.",
+			"Write only values that differ, compare in Observe what the external system returns, and return " +
+				"RequeueAfter with the poll interval.",
 		}},
 		{Panicked, always, Advice{
 			"A client is used in a state that only a fault brings about, for instance an answer that is nil.",
 			"Read the stack, and replay the run.",
 		}},
 		{Escaped, always, Advice{
-			"A goroutine or a wait does not end with its context, or a lock is held while its holder " +
-				"waits for an answer.",
+			"A goroutine or a wait does not end with its context, or a lock is held while its holder waits for an " +
+				"answer.",
 			"Pass the context on, and don't hold a lock during a request or a call, or set Provider.Serial.",
 		}},
 		{InvariantBroken, always, Advice{"See the error.", "Replay the run."}},
@@ -232,9 +208,9 @@ func rules() []rule {
 
 // Advise returns the advice about a verdict.
 func Advise(v Verdict, r Run) Advice {
-	f := factsOf(r)
+	facts := factsOf(r)
 	for _, o := range rules() {
-		if o.verdict == v && o.applies(f) {
+		if o.verdict == v && facts[o.fact] {
 			return o.Advice
 		}
 	}

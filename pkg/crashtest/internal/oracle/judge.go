@@ -10,7 +10,7 @@ import (
 // Judge returns the violations in a run.
 func Judge(r Run) []Violation {
 	a := read(r.Events)
-	out := slices.DeleteFunc(slices.Clone(a.violations), func(v Violation) bool { return v.Verdict == Panicked })
+	out := a.violations
 	for _, name := range a.order {
 		out = append(out, judgeObject(a, r, name)...)
 	}
@@ -23,12 +23,7 @@ func Judge(r Run) []Violation {
 		}
 		out = append(out, hotLoop(a, r)...)
 	}
-	for _, v := range a.violations {
-		if v.Verdict == Panicked {
-			out = append(out, v)
-		}
-	}
-	return out
+	return append(out, a.panics...)
 }
 
 func one(v Verdict, format string, args ...any) []Violation {
@@ -40,7 +35,6 @@ func judgeObject(a *account, r Run, name string) []Violation {
 	o, gone := r.Final.object(name), a.Gone(name)
 	_, there := r.Final.External[o.External]
 	others := unowned(a, r.Final)
-
 	switch {
 	case gone && !o.Exists, a.Exempt(name):
 		return nil
@@ -49,17 +43,13 @@ func judgeObject(a *account, r Run, name string) []Violation {
 	case gone && there:
 		return one(NeverDeleted, "%s was deleted and still has finalizers %v: %s", name, o.Finalizers, o.Conditions)
 	case gone:
-		return one(
-			FinalizerLeft, "%s was deleted and still has finalizers %v, but its external resource is gone: %s", name,
-			o.Finalizers, o.Conditions,
-		)
+		return one(FinalizerLeft, "%s was deleted and still has finalizers %v, but its external resource is gone: %s",
+			name, o.Finalizers, o.Conditions)
 	case !o.Exists:
 		return one(NeverReady, "%s no longer exists, although the user did not delete it", name)
 	case !there && len(others) > 0:
-		return one(
-			LostName, "the external name of %s is %q, but there is %s: %s", name, o.External, list(others),
-			o.Conditions,
-		)
+		return one(LostName, "the external name of %s is %q, but there is %s: %s", name, o.External, list(others),
+			o.Conditions)
 	case !there:
 		return one(NeverReady, "%s has no external resource: %s", name, o.Conditions)
 	case !o.Ready:
@@ -71,27 +61,23 @@ func judgeObject(a *account, r Run, name string) []Violation {
 
 // secondResource counts the external resources that were created.
 func secondResource(a *account, s State) []Violation {
-	if len(s.Created)-a.excused <= a.allowed {
+	n := len(s.Created)
+	if n-a.excused <= a.allowed {
 		return nil
 	}
-	text := fmt.Sprintf("%d external resources were created, not %d: %s", len(s.Created), a.allowed, list(s.Created))
+	what := list(s.Created)
 	if again := repeated(s.Created); again != "" {
-		text = fmt.Sprintf(
-			"%d external resources were created, not %d: %s was deleted and created again", len(s.Created), a.allowed,
-			again,
-		)
+		what = again + " was deleted and created again"
 	}
-	return one(SecondResource, "%s", text)
+	return one(SecondResource, "%d external resources were created, not %d: %s", n, a.allowed, what)
 }
 
 // repeated returns a name that is listed twice, or "".
 func repeated(names []string) string {
-	seen := map[string]bool{}
-	for _, n := range names {
-		if seen[n] {
+	for i, n := range names {
+		if slices.Contains(names[:i], n) {
 			return n
 		}
-		seen[n] = true
 	}
 	return ""
 }
@@ -122,55 +108,44 @@ func unowned(a *account, s State) []string {
 // at the end of the run without a fault.
 func lostUpdate(a *account, r Run, name string) []Violation {
 	x, o := a.of(name), r.Final.object(name)
-	state := r.Final.External[o.External]
+	state, judged := r.Final.External[o.External], !x.gone && !o.Fixed
+	calm := state
+	if r.Calm != nil {
+		calm = r.Calm.External[r.Calm.object(name).External]
+	}
 	switch {
 	case a.Exempt(name):
 		return nil
-	case x.changed && !x.gone && !o.Fixed && state != "" && state == x.before:
+	case x.changed && judged && state != "" && state == x.before:
 		return one(LostUpdate, "the user changed %s, but its external resource is still %q", name, state)
-	case x.back && !x.gone && !o.Fixed && state != x.before:
-		return one(
-			LostUpdate, "the user changed %s back, but its external resource is %q, not %q", name, state, x.before,
-		)
-	case r.Calm == nil:
+	case x.back && judged && state != x.before:
+		return one(LostUpdate, "the user changed %s back, but its external resource is %q, not %q", name, state,
+			x.before)
+	case state != calm:
+		return one(LostUpdate, "the external resource of %s is %q, but without a fault it is %q", name, state, calm)
+	default:
 		return nil
 	}
-	if calm := r.Calm.External[r.Calm.object(name).External]; state != calm {
-		return one(
-			LostUpdate, "the external resource of %s is %q, but without a fault it is %q", name, state, calm,
-		)
-	}
-	return nil
 }
 
 // lostSecret compares the connection secret with the values of the external system, or with the keys of the run
 // without a fault.
 func lostSecret(a *account, r Run, name string) []Violation {
 	o := r.Final.object(name)
+	want := o.Details
+	if want == nil && r.Calm != nil {
+		want = r.Calm.object(name).Secret
+	}
 	if a.Gone(name) || a.Exempt(name) || !o.Exists {
 		return nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(o.Details)) {
-		switch got, ok := o.Secret[key]; {
-		case !ok || got == "":
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		switch got := o.Secret[key]; {
+		case got == "" && (want[key] != "" || o.Details != nil):
 			return one(LostSecret, "the connection secret of %s has no value for key %q", name, key)
-		case got != o.Details[key]:
-			return one(
-				LostSecret, "the connection secret of %s has an old value for key %q, which the external system "+
-					"no longer accepts", name, key,
-			)
-		}
-	}
-	if r.Calm == nil || o.Details != nil {
-		return nil
-	}
-	calm := r.Calm.object(name).Secret
-	for _, key := range slices.Sorted(maps.Keys(calm)) {
-		if calm[key] != "" && o.Secret[key] == "" {
-			return one(
-				LostSecret, "the connection secret of %s has no value for key %q, which it has without a fault", name,
-				key,
-			)
+		case o.Details != nil && got != want[key]:
+			return one(LostSecret, "the connection secret of %s has an old value for key %q, which the external "+
+				"system no longer accepts", name, key)
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ type trackedObject struct {
 	seen      client.Object
 }
 
-// A change of a managed resource. delivered says that a provider's watch delivers it.
+// A change of a managed resource. delivered says that the watch of a provider delivers it.
 type change struct {
 	key       client.ObjectKey
 	was, is   client.Object
@@ -93,16 +93,6 @@ func (a *apiServer) stored(key client.ObjectKey, prototype client.Object) (clien
 		return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 	}
 	return o, err
-}
-
-// keys of the managed resources that exist.
-func (a *apiServer) keys() (out []client.ObjectKey) {
-	for _, t := range a.tracked {
-		if t.seen != nil {
-			out = append(out, t.key)
-		}
-	}
-	return out
 }
 
 // objects returns the managed resources as the watch has delivered them.

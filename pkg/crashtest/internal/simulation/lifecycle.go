@@ -26,7 +26,7 @@ func (s *Simulation) Start() {
 	p := newProcess(s)
 	s.processes = append(s.processes, p)
 	s.note(p, "starts")
-	for _, key := range s.server.keys() {
+	for key := range s.server.objects() {
 		p.queue.add(key, 0)
 	}
 	go p.start()
