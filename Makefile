@@ -100,10 +100,10 @@ real: controlplane ## Run provider-sql on PostgreSQL without Graft and with it, 
 judge: ## Search pkg/crashtest's planted faults with its default budget, and make 100,000 runs of providers that are right (10 minutes on two idle cores)
 	go test -tags judge -count=1 -timeout 3h -v -run TestJudge ./pkg/crashtest
 
-TORTURE = go test -tags torture -count=1 -timeout 6h -v -run '^TestTorture$$' ./torture -args --
+TORTURE = go test -tags torture -count=1 -timeout 6h -v -run '^TestTorture$$' ./torture -args
 
 .PHONY: torture
-torture: ## Crash a provider at every request, with upstream's reconciler and with Graft (ARGS for more)
+torture: ## Crash a provider at every request, with upstream's reconciler and with Graft (ARGS='-sample 2000', or a pattern: ARGS='-test.run TestTorture/create/sync')
 	@cd hack && $(TORTURE) $(ARGS)
 
 .PHONY: torture-nightly

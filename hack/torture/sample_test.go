@@ -2,7 +2,6 @@ package torture
 
 import (
 	"bytes"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest"
-	"github.com/crossplane-graft/graft/pkg/hack/internal/intest"
 )
 
 // rowNamed returns the row of a name.
@@ -24,16 +22,16 @@ func rowNamed(t *testing.T, name string) row {
 	return all[i]
 }
 
-// TestSample leads runs with faults that a seed picks. The command leads all of them.
+// TestSample makes runs with faults that a seed picks. TestTorture makes all of them.
 func TestSample(t *testing.T) {
 	for _, name := range []string{
 		"create/sync/finder", "delete/sync/token", "delete-in-create/async/connect", "update/async/plan",
 		"create-late/async/token", "delete-in-create-late/sync/name", "create-throttled/async/finder",
 	} {
 		t.Run(name, func(t *testing.T) {
-			vs, err := (options{seed: 1}).lead(t, rowNamed(t, name), graftSide, crashtest.Runs(10))
-			if err != nil || len(vs) < 10 {
-				t.Fatalf("lead(...): %d runs, error %v", len(vs), err)
+			vs := makeRuns(t, rowNamed(t, name), graftSide, 1, crashtest.Runs(10))
+			if len(vs) < 10 {
+				t.Fatalf("makeRuns(...): %d runs", len(vs))
 			}
 			for _, v := range vs {
 				if text := v.bad(); text != "" {
@@ -72,10 +70,7 @@ func TestDenied(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			vs, err := (options{seed: 1}).lead(t, rowNamed(t, tc.row), graftSide, crashtest.Only("./^409-after$"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			vs := makeRuns(t, rowNamed(t, tc.row), graftSide, 1, crashtest.Only("./^409-after$"))
 			misled := false
 			for _, v := range vs {
 				misled = misled || v.misled()
@@ -90,84 +85,48 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-func TestCommand(t *testing.T) {
+// TestReplay proves that a run can be made again by its name, and has the same timeline then.
+func TestReplay(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		args   []string
-		want   int
-		out    string
-		errs   string
+		row    string
+		side   string
+		seed   uint64
+		run    string
+		bad    bool
+		want   string
 	}{
-		"Help": {reason: "Help is no failure.", args: []string{"-h"}, want: intest.ExitOK, out: "Usage: go test"},
-		"BadReplay": {
-			reason: "A second fault is at a later step.",
-			args:   []string{"-replay", "create/sync/token/crash-after/7/reset-after/7"},
-			want:   intest.ExitFailed,
-			errs:   "no run matches",
+		"TwoFaults": {
+			reason: "Each request should be shown.",
+			row:    "delete/sync/token", side: graftSide, seed: 1, run: "delete/crash-before/4/reset-before/9",
+			want: "Delete database-0001",
 		},
-		"BadLife": {
-			reason: "The form of a name is shown.",
-			args:   []string{"-replay", "move/sync/token/crash-after/7"},
-			want:   intest.ExitUsage,
-			errs:   "create/sync/token/undisturbed",
+		"Tracker": {
+			reason: "The same seed should make the same operations.",
+			row:    "delete-in-create/async/finder", side: graftSide, seed: 3, run: "delete-in-create/failover-before/9",
+			want: "failover-before",
 		},
-		"OnlyNone": {
-			reason: "A prefix that no scenario has is a typing error.",
-			args:   []string{"-only", "move"},
-			want:   intest.ExitUsage,
-			errs:   `no run whose name begins with "move"`,
-		},
-		"OneFault": {
-			reason: "One fault is led at as many points as are wanted.",
-			args: []string{
-				"-only", "update/sync/token", "-fault", "crash-before", "-sample", "2", "-pairs", "0",
-			}, want: intest.ExitOK, out: "1 : 1",
-		},
-		"Replay": {
-			reason: "A replay shows the steps, here with two faults.",
-			args: []string{
-				"-replay", "delete/sync/token/crash-before/4/reset-before/9",
-			}, want: intest.ExitOK, out: "Delete database-0001",
-		},
-		"ReplayOfATracker": {
-			reason: "The same seed leads the same operations.",
-			args: []string{
-				"-replay", "delete-in-create/async/finder/failover-before/9", "-seed", "3",
-			}, want: intest.ExitOK, out: "fine",
-		},
-		"ReplayBad": {
-			reason: "The replay of a run that ends badly fails.",
-			args: []string{
-				"-replay", "create/async/nothing/crash-after/10", "-side", upstreamSide, "-seed", "2",
-			}, want: intest.ExitFailed, out: "external resources were created",
-		},
-		"TooFewSteps": {
-			reason: "A fault that did not strike proves nothing.",
-			args: []string{
-				"-replay", "delete/sync/token/crash-before/99",
-			}, want: intest.ExitFailed, errs: "fewer than 99 requests",
+		"Bad": {
+			reason: "A run that ends badly should be shown.",
+			row:    "create/async/nothing", side: upstreamSide, seed: 2, run: "create/crash-after/10", bad: true,
+			want: "crash-after",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			var out, errs, again bytes.Buffer
-			if got := command(t, tc.args, &out, &errs); got != tc.want {
-				t.Errorf(
-					"\n%s\nexit status: want %d, got %d\n%s%s", tc.reason, tc.want, got, out.String(), errs.String(),
-				)
+			replay := func() (string, bool) {
+				vs := makeRuns(t, rowNamed(t, tc.row), tc.side, tc.seed, crashtest.Only(tc.run))
+				if len(vs) != 1 {
+					t.Fatalf("makeRuns(...): want 1 run, got %d", len(vs))
+				}
+				return vs[0].result.Timeline(), vs[0].bad() != ""
 			}
-			if !strings.Contains(out.String(), tc.out) || !strings.Contains(errs.String(), tc.errs) {
-				t.Errorf(
-					"\n%s\nwant output with %q and %q, got:\n%s%s",
-					tc.reason,
-					tc.out,
-					tc.errs,
-					out.String(),
-					errs.String(),
-				)
+			first, bad := replay()
+			if bad != tc.bad || !strings.Contains(first, tc.want) {
+				t.Errorf("\n%s\nwant a run with %q, bad %t, got %t:\n%s", tc.reason, tc.want, tc.bad, bad, first)
 			}
-			if _ = command(t, tc.args, &again, io.Discard); again.String() != out.String() {
-				t.Errorf("\n%s\n-first, +second:\n%s", tc.reason, cmp.Diff(out.String(), again.String()))
+			if second, _ := replay(); second != first {
+				t.Errorf("\n%s\n-first, +second:\n%s", tc.reason, cmp.Diff(first, second))
 			}
 		})
 	}
@@ -197,12 +156,12 @@ func TestTable(t *testing.T) {
 
 	var out bytes.Buffer
 	r.print(&out)
-	r.explain(&out, false)
+	r.explain(&out)
 	for _, want := range []string{
 		"create sync token 1 : 1 1 : 0 1 : 0 0 : 0 0 : 0 0 : 0 0 : 1",
 		"sync name 0 : 3 0 : 1 0 : 0 0 : 1 0 : 1 0 : 1 0 : 0",
 		"all 1 : 4 1 : 1 1 : 0 0 : 1 0 : 1 0 : 1 0 : 1",
-		"go test -tags torture -v ./torture -args -- -replay create/sync/name/crash-before/2 -seed 5",
+		"-run '^TestTorture$/^create$/^sync$/^name$/^graft$/^create$/^crash-before$/^2$' -args -seed 5",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
 			t.Errorf("want %q in:\n%s", want, out.String())

@@ -5,10 +5,15 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"testing"
 	"text/tabwriter"
+	"time"
 
 	"github.com/crossplane-graft/graft/pkg/crashtest"
 )
+
+// defaultLag is how long the cloud hides new resources.
+const defaultLag = 20 * time.Second
 
 // A count is the account of one row on one side: a figure for each column of the table.
 type count [7]int
@@ -88,16 +93,31 @@ func (v verdictOf) bad() string {
 	return strings.Join(out, "; ")
 }
 
-// command that leads this run again.
+// command that makes this run again.
 func (v verdictOf) command() string {
-	c := "go test -tags torture -v ./torture -args -- -replay " + v.name()
-	if v.side != graftSide {
-		c += " -side " + v.side
-	}
+	parts := []string{"TestTorture", v.row.name(), v.side, v.result.Name}
+	c := "go test -tags torture -v ./torture -run '^" + strings.ReplaceAll(strings.Join(parts, "/"), "/", "$/^") + "$'"
 	if v.row.lag > 0 {
-		c += " -lag " + v.row.lag.String()
+		return fmt.Sprintf("%s -args -seed %d -lag %s", c, v.seed, v.row.lag)
 	}
-	return fmt.Sprintf("%s -seed %d", c, v.seed)
+	return fmt.Sprintf("%s -args -seed %d", c, v.seed)
+}
+
+// makeRuns makes the runs of a row with the reconciler of a side. It shows a run that is alone.
+func makeRuns(t *testing.T, r row, side string, seed uint64, o ...crashtest.Option) []verdictOf {
+	t.Helper()
+	results, err := crashtest.Results(t, r.provider(side, seed), append(o, crashtest.Seed(seed))...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", side, r.name(), err)
+	}
+	out := make([]verdictOf, len(results))
+	for i, res := range results {
+		out[i] = verdictOf{row: r, side: side, seed: seed, result: res}
+	}
+	if len(out) == 1 {
+		t.Logf("%s: %s\n%s", out[0].name(), out[0].bad(), results[0].Timeline())
+	}
+	return out
 }
 
 // A report has the results of a run.
@@ -179,15 +199,21 @@ ratelimit.With.
   it up, or the cloud hides it: it is left behind, once for each such answer.
 `
 
-// explain names the runs that ended badly, and how to lead them again.
-func (r *report) explain(w io.Writer, all bool) {
+// explain names the runs that ended badly with Graft, and how to make them again. Of upstream's the first is named.
+func (r *report) explain(w io.Writer) {
 	const most = 12
-	named := slices.DeleteFunc(slices.Clone(r.bad), func(v verdictOf) bool { return v.side != graftSide && !all })
-	for i, v := range named {
-		if i == most && !all {
-			fmt.Fprintf(w, "\nand %d more (-v names them all)\n", len(named)-i)
-			break
+	n, upstream := 0, 0
+	for _, v := range r.bad {
+		if v.side == graftSide {
+			n++
+		} else {
+			upstream++
 		}
-		fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.side, v.name(), v.bad(), v.command())
+		if v.side == graftSide && n <= most || v.side != graftSide && upstream == 1 {
+			fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", v.side, v.name(), v.bad(), v.command())
+		}
+	}
+	if n > most {
+		fmt.Fprintf(w, "\nand %d more\n", n-most)
 	}
 }

@@ -24,15 +24,15 @@ const (
 )
 
 // Run makes the runs of a provider's scenarios, with faults. Each finding fails a
-// subtest, whose name replays that run alone. A pattern of -run selects runs by their names; it must not list
-// alternatives that differ in their number of slashes.
+// subtest, whose name replays that run alone. A pattern of -run selects runs by their names, also those of [Results]
+// and [Compare]; it must not list alternatives that differ in their number of slashes.
 //
 // Run ends the test at once if a run is not possible, for instance because the provider
 // is not complete. It must not be called in a bubble of testing/synctest.
 func Run[C Cloud](t *testing.T, p Provider[C], o ...Option) {
 	t.Helper()
 	began := time.Now()
-	s, err := newSweep(t, p, append(o, onlyRun(t.Name())))
+	s, err := newSweep(t, p, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func newSweep[C Cloud](t *testing.T, p Provider[C], o []Option) (*sweep, error) 
 	if s.scenarios, err = checkScenarios(p.Scenarios); err != nil {
 		return nil, err
 	}
-	if s.settings, err = newSettings(o); err != nil {
+	if s.settings, err = newSettings(append(slices.Clone(o), onlyRun(t.Name()))); err != nil {
 		return nil, err
 	}
 	cloud, err := s.newCloud()
