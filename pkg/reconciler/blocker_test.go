@@ -155,7 +155,8 @@ func TestBlockerOfDependent(t *testing.T) {
 		return b.why
 	}
 	got := []string{
-		why(d.blocker(owned, us, u)), why(Dependent{}.blocker(owned, us, u)), why(Dependent{}.blocker(owned, empty, empty)),
+		why(d.blocker(owned, us, u)), why(Dependent{}.blocker(owned, us, u)),
+		why(Dependent{}.blocker(owned, empty, empty)),
 	}
 	want := []string{"", "its deletion was not requested yet", "it still exists"}
 	Wants(t, "", "of one that is cluster-scoped, controlled, without UIDs", want, got)

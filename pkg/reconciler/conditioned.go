@@ -84,12 +84,6 @@ func (k conditionsKind) of(o client.Object) (resource.Conditioned, bool) {
 func typedConditions(o client.Object) *jsonConditions {
 	list, _ := decodeConditions(statusConditions(o))
 	return &jsonConditions{list: list, store: func(list []map[string]any) error {
-		for _, m := range list {
-			// A missing field would keep its value.
-			if m["observedGeneration"] == nil {
-				m["observedGeneration"] = 0
-			}
-		}
 		data, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": list}})
 		if err != nil {
 			return err
@@ -155,30 +149,26 @@ func (c *jsonConditions) GetCondition(t xpv2.ConditionType) xpv2.Condition {
 
 // SetConditions sets conditions.
 func (c *jsonConditions) SetConditions(cs ...xpv2.Condition) {
-	list := slices.Clone(c.list)
 	for _, want := range cs {
-		i := slices.IndexFunc(list, func(m map[string]any) bool { return m["type"] == string(want.Type) })
-		entry := map[string]any{}
-		switch {
-		case i < 0:
-			list = append(list, entry)
-		case conditionFrom(list[i]).Equal(want):
+		i := slices.IndexFunc(c.list, func(m map[string]any) bool { return m["type"] == string(want.Type) })
+		if i < 0 {
+			i, c.list = len(c.list), append(c.list, map[string]any{})
+		}
+		if conditionFrom(c.list[i]).Equal(want) {
 			continue
-		default:
-			entry = maps.Clone(list[i])
-			list[i] = entry
 		}
 
 		// metav1.Condition requires a message, which may be empty.
-		entry["type"], entry["status"], entry["reason"] = string(want.Type), string(want.Status), string(want.Reason)
-		entry["message"] = want.Message
-		entry["lastTransitionTime"] = want.LastTransitionTime.UTC().Format(time.RFC3339)
-		delete(entry, "observedGeneration")
-		if want.ObservedGeneration != 0 {
-			entry["observedGeneration"] = want.ObservedGeneration
+		maps.Copy(c.list[i], map[string]any{
+			"type": string(want.Type), "status": string(want.Status), "reason": string(want.Reason),
+			"message": want.Message, "lastTransitionTime": want.LastTransitionTime.UTC().Format(time.RFC3339),
+			"observedGeneration": want.ObservedGeneration,
+		})
+		if want.ObservedGeneration == 0 {
+			delete(c.list[i], "observedGeneration")
 		}
 	}
-	c.list, c.err = list, c.store(list)
+	c.err = c.store(c.list)
 }
 
 // conditionFrom decodes a condition, and leaves fields of another form empty.

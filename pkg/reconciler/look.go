@@ -81,7 +81,6 @@ func observe(ctx context.Context, r dependentReader, l DependentLister, o client
 func unique(list []Dependent) []Dependent {
 	seen := make(map[Dependent]bool, len(list))
 	return slices.DeleteFunc(slices.Clone(list), func(d Dependent) bool {
-		d.Owner = ""
 		had := seen[d]
 		seen[d] = true
 		return had

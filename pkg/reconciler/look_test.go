@@ -79,6 +79,7 @@ func TestLook(t *testing.T) {
 		lister reconciler.DependentLister
 		takes  func(look int) (time.Duration, error) // Of a Thing.
 		live   error                                 // Of the API server, if it is asked.
+		quick  int                                   // The number of Things that are read in no time.
 		want   []look
 	}{
 		"InTime": {
@@ -106,6 +107,13 @@ func TestLook(t *testing.T) {
 				{After: 10 * time.Second, Message: late},
 				{After: time.Minute, Takes: time.Second, Reads: 1, Message: late},
 			},
+		},
+		"LateAfterOne": {
+			reason: "Of a kind of which one object was read in time nothing should be counted or named.",
+			things: 2, secret: true,
+			takes: func(int) (time.Duration, error) { return never, nil },
+			quick: 1,
+			want:  []look{{Takes: time.Second, Reads: 2, Message: late}},
 		},
 		"LateKindIsBack": {
 			reason: "A kind that was late should be counted again when it is read in time.",
@@ -157,6 +165,9 @@ func TestLook(t *testing.T) {
 				n := 0
 				delayReads(c, func(kind string) (time.Duration, error) {
 					if kind == secrets.Kind || kind == secrets.Kind+"List" {
+						return 0, nil
+					}
+					if tc.quick--; tc.quick >= 0 {
 						return 0, nil
 					}
 					return tc.takes(n)

@@ -214,7 +214,6 @@ func (r *release) removeFinalizers(
 		// server deletes the object that then has the name, which may be a new one
 		// if another client's patch was faster. After an update it compares the
 		// UID.
-		o = o.DeepCopy()
 		o.SetFinalizers(nil)
 		err = r.client.Update(ctx, o)
 	}

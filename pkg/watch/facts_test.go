@@ -180,7 +180,7 @@ func TestFact_StopEndsAController(t *testing.T) {
 				return found(n > 0, "StartWatches returned %v; after Stop its handler got %d events", err, n)
 			},
 		},
-		"OldIncarnationsStopNobody": {
+		"EarlierControllersStopNobody": {
 			reason: "A controller that fails after it was stopped stops the one that has its name now.",
 			scenario: func(t *testing.T, r *testEnv) string {
 				r.mgr.Elect()
