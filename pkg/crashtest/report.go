@@ -85,7 +85,7 @@ func (s *sweep) report(results []*Result) {
 	if accepted > 0 {
 		s.t.Logf("crashtest: %d runs ended with a verdict of Provider.Accept", accepted)
 	}
-	if s.stopped.Load() {
+	if slices.ContainsFunc(results, func(r *Result) bool { return r.hung }) {
 		s.t.Log("crashtest: the test ends early, because a run hangs")
 	}
 	if shown > 1 {

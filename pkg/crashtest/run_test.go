@@ -89,6 +89,7 @@ func TestRun_SameSeedSameTimeline(t *testing.T) {
 		"delete-in-create/failover-after/5",
 		"update/crash-after/4/reset-before/9",
 		"same-name/away-after/3",
+		"delete-in-create/stale/6/stale/16",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got [2]string

@@ -93,12 +93,15 @@ func (p *Process) Disturb() { p.disturbed = true }
 
 // Freeze the cache of the process for a while.
 func (p *Process) Freeze(d time.Duration) {
-	p.cache = &staleCache{objects: p.sim.server.objects()}
+	c := &staleCache{objects: p.sim.server.objects()}
+	p.cache = c
 	p.sim.After(d, func() error {
-		for _, key := range p.cache.missed {
+		for _, key := range c.missed {
 			p.queue.add(key, 0)
 		}
-		p.cache = nil
+		if p.cache == c { // A later fault may have frozen it again.
+			p.cache = nil
+		}
 		return nil
 	})
 }
