@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -37,7 +38,8 @@ func (e *asyncClient) begin(ctx context.Context, mg resource.Managed, r *creatio
 	e.operationBegan(ctx, mg, op)
 	operand, began := copyOf(mg), time.Now()
 
-	e.startOperation = func() { //nolint:contextcheck // An operation has a context of its own.
+	// A second Disconnect must not send the request twice.
+	e.startOperation = sync.OnceFunc(func() { //nolint:contextcheck // An operation has a context of its own.
 		op.lifetime.abandonAt(creation.Later(r.Deadline.Time, creation.EndGrace), op.abandon)
 		go op.run(operand, func(ctx context.Context) (upstream.ConnectionDetails, error) {
 			defer e.disconnect(op)
@@ -46,7 +48,7 @@ func (e *asyncClient) begin(ctx context.Context, mg resource.Managed, r *creatio
 			}
 			return e.call(ctx, operand, Type(r.Type), resume)
 		})
-	}
+	})
 	return nil
 }
 
