@@ -31,7 +31,7 @@ func (e *asyncClient) recordAndBegin(ctx context.Context, mg resource.Managed, t
 // begin registers an operation whose record is stored, or the resumption of an attempt. It runs in a goroutine when
 // the reconcile has ended. Then reconcile and operation do not write the object at the same time.
 func (e *asyncClient) begin(ctx context.Context, mg resource.Managed, r *creation.Record, resume *Attempt) error {
-	op, err := e.tracker.register(newOperation(ctx, e.tracker, mg, r, e.semaphore))
+	op, err := e.tracker.register(newOperation(ctx, e.tracker, mg, r, e.release))
 	if err != nil {
 		return e.beginFailed(ctx, mg, r, err)
 	}
@@ -93,7 +93,7 @@ func (e *asyncClient) beginFailed(ctx context.Context, mg resource.Managed, r *c
 
 // operationBegan records that op runs; op releases the permit.
 func (e *asyncClient) operationBegan(ctx context.Context, mg resource.Managed, op *operation) {
-	e.semaphore = nil
+	e.release = nil
 	s, _ := op.status()
 	e.reportRunning(ctx, mg, s)
 	e.poll(ctx)

@@ -10,7 +10,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
@@ -28,9 +27,8 @@ type asyncClient struct {
 
 	tracker *Tracker
 
-	// semaphore holds the permit of the object for this reconcile. It is nil if there is none.
-	semaphore *semaphore
-	uid       types.UID
+	// release releases the permit of the object for this reconcile. It is nil if there is none.
+	release func()
 
 	// startOperation starts the goroutine of the operation when the reconcile has ended.
 	startOperation func()
@@ -49,11 +47,11 @@ func (e *asyncClient) acquire(ctx context.Context, mg resource.Managed) bool {
 	t := e.tracker
 
 	// During a shutdown no operation can begin, so none may be recorded.
-	if t.shutdown.stopping.Err() == nil {
-		if s, ok := t.semaphores.acquire(ctx, mg); ok {
-			e.semaphore, e.uid = s, mg.GetUID()
-			return true
-		}
+	if e.release == nil && t.shutdown.stopping.Err() == nil {
+		e.release = t.semaphores.acquire(ctx, mg)
+	}
+	if e.release != nil {
+		return true
 	}
 	setOperation(mg, corev1.ConditionFalse, ReasonQueued, messageQueued)
 	e.poll(ctx)
@@ -101,20 +99,16 @@ func (e *asyncClient) reportDeleting(ctx context.Context, message string) {
 	}
 }
 
-// postpone an operation: for wait after it failed with err, or until there is a permit if err is
-// nil. Upstream without Graft would report a success unless there is an error.
-func (e *asyncClient) postpone(
-	ctx context.Context, mg resource.Managed, o upstream.ExternalObservation, wait time.Duration, err error,
-) (upstream.ExternalObservation, error) {
-	if err != nil {
+// postpone an operation: for wait, unless that is 0, or until there is a permit. Upstream begins nothing after an
+// external resource that exists and is up to date.
+func (e *asyncClient) postpone(ctx context.Context, o *upstream.ExternalObservation, wait time.Duration) {
+	if wait > 0 {
 		seam.From(ctx).Requeue(seam.Within(wait))
 	}
-
 	if !o.ResourceExists {
 		e.outcome.State = seam.Waiting
 	}
 	o.ResourceExists, o.ResourceUpToDate = true, true
-	return e.withDetails(mg, o), nil
 }
 
 // withDetails adds connection details that were returned by an operation.

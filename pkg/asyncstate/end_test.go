@@ -1127,6 +1127,7 @@ func TestCacheCatchesUp(t *testing.T) {
 		)
 		e.cloud.set(func(c *fakeCloud) { c.loseAnswer = nil })
 		e.api.Thaw()
+		advanceClock(time.Second)
 		mustReconcile(t, p, "b")
 		b := e.get("b")
 		expectEqual(

@@ -13,7 +13,7 @@ func OperationsInMemory(t *Tracker) int {
 	t.semaphores.mu.Lock()
 	defer t.semaphores.mu.Unlock()
 	for _, s := range t.semaphores.byAccount {
-		n += 1 + len(s.permits) + len(s.queue) + len(s.queued)
+		n += 1 + s.running + len(s.queue) + len(s.waiting)
 	}
 	t.shutdown.mu.Lock()
 	defer t.shutdown.mu.Unlock()

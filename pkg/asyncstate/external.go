@@ -8,7 +8,6 @@ import (
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
-	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
@@ -18,7 +17,7 @@ import (
 
 // observe the external resource, unless an operation runs.
 func (e *asyncClient) observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
-	op, err := e.tracker.running(ctx, mg)
+	op, err := e.tracker.running(mg)
 	if err != nil {
 		return upstream.ExternalObservation{}, err
 	}
@@ -70,8 +69,7 @@ func (e *asyncClient) observeExternal(
 	return o, err
 }
 
-// afterObserve decides which operation begins after an observation that began at a time, as res
-// says.
+// afterObserve does what follows an observation that began at a time. res says how the reconcile continues.
 func (e *asyncClient) afterObserve(
 	ctx context.Context, mg resource.Managed, res continuation, o upstream.ExternalObservation, began time.Time,
 ) (upstream.ExternalObservation, error) {
@@ -83,60 +81,46 @@ func (e *asyncClient) afterObserve(
 		t.objects.noteUpToDate(mg)
 	}
 	e.outcome.Deleted = !o.ResourceExists && t.objects.deleteSucceeded(mg)
-	deleting, begins := meta.WasDeleted(mg), upstreamBegins(mg, o)
 
-	if deleting {
+	if meta.WasDeleted(mg) {
 		if err := e.stopIfCreateOpen(ctx, mg, o.ResourceExists, began); err != nil {
 			return o, err
 		}
 	}
-
-	if !deleting && o.ResourceExists && !begins && r != nil {
-		// The operation is done, or no longer needed or allowed.
-		if err := t.persist(
-			ctx, mg, creation.On(mg).OperationSucceeded(r, time.Now())); err != nil {
+	seen := observed{
+		Exists: o.ResourceExists, UpToDate: o.ResourceUpToDate, Deleting: meta.WasDeleted(mg),
+		MayCreate: seam.Allows(mg, xpv2.ManagementActionCreate),
+		MayUpdate: seam.Allows(mg, xpv2.ManagementActionUpdate),
+		Recorded:  r != nil, Backoff: res.wait, Invisible: t.objects.untilNextUpdate(mg),
+	}
+	what := decide(seen)
+	if what == settle {
+		if err := t.persist(ctx, mg, creation.On(mg).OperationSucceeded(r, time.Now())); err != nil {
 			return o, err
 		}
 		r = nil
 	}
 
 	setEnded(mg, r, t.objects.failure(mg, r), t.config.backoff)
-	if deleting || !begins {
-		return e.withDetails(mg, o), nil
-	}
-	creates := !o.ResourceExists && seam.Allows(mg, xpv2.ManagementActionCreate)
-	if creates {
+	if seen.creates() && !seen.Deleting {
 		// Upstream sets it only when the create begins.
 		mg.SetConditions(xpv2.Creating())
 	}
-	if res.wait > 0 {
-		exists := o.ResourceExists
-		o, err := e.postpone(ctx, mg, o, res.wait, errors.Wrap(t.objects.lastError(mg, r), string(r.Type)+" failed"))
-		if !exists && r.Type == creation.Create && e.optional.find != nil {
+	switch what {
+	case backOff:
+		e.postpone(ctx, &o, res.wait)
+		if !seen.Exists && r.Type == creation.Create && e.optional.find != nil {
 			e.outcome.State = seam.Unknown
 		}
-		return o, err
-	}
-
-	if wait := t.objects.untilNextUpdate(mg); !creates && wait > 0 {
-		// Upstream does not update an external resource that is up to date, and rests, as it does
-		// after a synchronous update.
+	case rest:
 		o.ResourceUpToDate = true
-		seam.From(ctx).Requeue(seam.Within(wait))
-		return e.withDetails(mg, o), nil
-	}
-
-	if !e.acquire(ctx, mg) {
-		return e.postpone(ctx, mg, o, 0, nil)
+		seam.From(ctx).Requeue(seam.Within(seen.Invisible))
+	case begin:
+		if !e.acquire(ctx, mg) {
+			e.postpone(ctx, &o, 0)
+		}
 	}
 	return e.withDetails(mg, o), nil
-}
-
-// upstreamBegins reports whether upstream begins an operation after an observation. It updates
-// an external resource that does not exist if the management policies allow that, and no create.
-func upstreamBegins(mg resource.Managed, o upstream.ExternalObservation) bool {
-	return !o.ResourceExists && seam.Allows(mg, xpv2.ManagementActionCreate) ||
-		!o.ResourceUpToDate && seam.Allows(mg, xpv2.ManagementActionUpdate)
 }
 
 // create the external resource in the background.
@@ -227,9 +211,9 @@ func (e *asyncClient) Disconnect(ctx context.Context) error {
 		e.startOperation()
 		return nil
 	}
-	e.semaphore.release(e.uid)
-	e.semaphore = nil
-
+	if e.release != nil {
+		e.release()
+	}
 	if e.ExternalClient == nil {
 		return nil
 	}

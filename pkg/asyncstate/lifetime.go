@@ -14,13 +14,13 @@ type lifetime struct {
 	ctx    context.Context //nolint:containedctx // It is the operation's own.
 	cancel context.CancelCauseFunc
 
-	// resultStored is closed when the result is stored.
-	resultStored chan struct{}
-
 	mu sync.Mutex
 
 	over   bool
 	ending ending
+
+	// unstored is why the result is not stored yet, after the last attempt.
+	unstored error
 
 	// abandoned means that nothing waits for the operation, although it has not ended. It
 	// is abandoned when the timer fires, if a client has to end it.
@@ -37,7 +37,6 @@ type ending struct {
 // start a lifetime with a deadline. The operation is cancelled early when stopping is done.
 func (l *lifetime) start(ctx, stopping context.Context, deadline time.Time) {
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
-	l.resultStored = make(chan struct{})
 	timer := time.AfterFunc(time.Until(deadline), func() { l.cancel(ErrDeadline) })
 	stop := context.AfterFunc(stopping, func() { l.cancel(errStopped) })
 
@@ -80,14 +79,17 @@ func (l *lifetime) result() ending {
 	return l.ending
 }
 
-// isResultStored reports whether the result is stored.
-func (l *lifetime) isResultStored() bool {
-	select {
-	case <-l.resultStored:
-		return true
-	default:
-		return false
-	}
+// storeError returns why the result is not stored yet. It is nil before the first attempt.
+func (l *lifetime) storeError() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unstored
+}
+
+func (l *lifetime) setStoreError(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unstored = err
 }
 
 // abandonAt calls abandon unless the operation has ended by then.

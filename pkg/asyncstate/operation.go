@@ -37,9 +37,9 @@ type operation struct {
 	progress operationProgress
 	lifetime lifetime
 
-	// semaphore holds the permit. It is nil if the reconciler began an operation for which
+	// release releases the permit. It does nothing if the reconciler began an operation for which
 	// Observe acquired none.
-	semaphore *semaphore
+	release func()
 
 	// begunBefore means that this attempt was begun before, by this process or another one.
 	begunBefore bool
@@ -47,12 +47,15 @@ type operation struct {
 
 // newOperation returns an operation whose record is stored. It does not run yet.
 func newOperation(
-	ctx context.Context, t *Tracker, mg resource.Managed, r *creation.Record, s *semaphore,
+	ctx context.Context, t *Tracker, mg resource.Managed, r *creation.Record, release func(),
 ) *operation {
 	o, _ := mg.DeepCopyObject().(client.Object)
+	if release == nil {
+		release = func() {}
+	}
 	op := &operation{
 		tracker:     t,
-		semaphore:   s,
+		release:     release,
 		stored:      newStoredRecord(t.config, t.shutdown, o, r),
 		begunBefore: r.Repeated || r.Handle != "",
 	}
@@ -78,7 +81,7 @@ func (op *operation) storeWhileRunning(message string, store func() error) bool 
 			return true
 		}
 		t.config.events.log.Info(message, "uid", op.uid(), "error", err)
-		pause(t.shutdown.stopping, delay, nil)
+		pause(t.shutdown.stopping, delay)
 
 		if t.shutdown.stopping.Err() != nil {
 			return false
@@ -176,31 +179,10 @@ func (op *operation) finish(err error, details upstream.ConnectionDetails) bool 
 		t.config.events.log.Info("An operation that was abandoned has ended", "uid", op.uid(), "outcome", outcome)
 	} else {
 		t.config.metrics.observeEnd(Type(r.Type), outcome, time.Since(r.Started.Time))
-		op.semaphore.release(op.uid())
+		op.release()
 	}
 	t.config.events.operationEnded(o, r, outcome, err)
 	return true
-}
-
-// storeResult stores the result of the operation, unless it is stored.
-func (op *operation) storeResult(ctx context.Context) error {
-	t := op.tracker
-	end := op.lifetime.result()
-
-	return op.stored.storeResult(ctx, end, op.lifetime.isResultStored, func(gone bool) {
-		if gone {
-			t.objects.ForgetObject(op.stored.object)
-
-			name, _ := op.stored.name()
-			unknown := op.stored.withEnding(end).Phase == creation.RecordUnknown
-			if op.stored.snapshot().Type == creation.Create && (end.err == nil || unknown) {
-				t.config.metrics.lost.Inc()
-				t.config.events.lost(op.stored.object, name)
-			}
-		}
-		close(op.lifetime.resultStored)
-		t.config.metrics.unstored.Dec()
-	})
 }
 
 // storeWithRetries stores the result of an operation that has ended. It retries without limit, then
@@ -210,22 +192,22 @@ func (op *operation) storeWithRetries() {
 	if !op.lifetime.isAbandoned() || t.shutdown.enter() {
 		defer t.shutdown.leave()
 	}
+
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
-		err := op.storeResult(context.WithoutCancel(op.lifetime.ctx))
+		gone, err := op.stored.storeResult(context.WithoutCancel(op.lifetime.ctx), op.lifetime.result())
+		op.lifetime.setStoreError(err)
 		if err == nil {
+			op.resultStored(gone)
 			break
 		}
 		t.config.events.log.Info("Cannot store the result of an operation, will retry", "uid", op.uid(), "error", err)
 		t.config.events.warn(op.stored.object, reasonCannotStoreResult, err)
-
-		// A reconcile tries to store it, too.
-		t.queues.enqueue(op.key())
+		t.queues.enqueue(op.key()) // Synced reports it.
 		stop := t.shutdown.stopping
 		if stop.Err() != nil {
 			stop, delay = t.shutdown.abandoning, firstStoreDelay
 		}
-
-		pause(stop, delay, op.lifetime.resultStored)
+		pause(stop, delay)
 
 		if t.shutdown.abandoning.Err() != nil {
 			// The next process continues from the record. The operation stays in the
@@ -239,6 +221,22 @@ func (op *operation) storeWithRetries() {
 	t.queues.enqueue(op.key())
 	if t.shutdown.stopping.Err() != nil {
 		op.reportStopped()
+	}
+}
+
+// resultStored reports an external resource without an owner if the object is gone.
+func (op *operation) resultStored(gone bool) {
+	t, end := op.tracker, op.lifetime.result()
+	t.config.metrics.unstored.Dec()
+	if !gone {
+		return
+	}
+	t.objects.ForgetObject(op.stored.object)
+	unknown := op.stored.withEnding(end).Phase == creation.RecordUnknown
+	if op.stored.snapshot().Type == creation.Create && (end.err == nil || unknown) {
+		name, _ := op.stored.name()
+		t.config.metrics.lost.Inc()
+		t.config.events.lost(op.stored.object, name)
 	}
 }
 
@@ -271,7 +269,7 @@ func (op *operation) awaitCache() {
 	cancelling := op.tracker.shutdown.cancelling
 	for delay := firstCacheDelay; cancelling.Err() == nil &&
 		!op.stored.inCache(op.lifetime.ctx); delay = min(2*delay, lastCacheDelay) {
-		pause(cancelling, delay, nil)
+		pause(cancelling, delay)
 	}
 }
 
@@ -296,17 +294,11 @@ func (op *operation) abandon() {
 	}
 	t.config.events.log.Info("An operation did not end by its deadline: nothing waits for it any more", "uid", op.uid())
 	t.operations.remove(op)
-	op.semaphore.release(op.uid())
+	op.release()
 	r := op.stored.snapshot()
 	t.config.metrics.observeEnd(Type(r.Type), outcomeUnknown, time.Since(r.Started.Time))
 	t.queues.enqueue(op.key())
 	t.shutdown.leave()
-}
-
-// storedIn reports whether the result of the operation is stored, and not known to be missing
-// in o.
-func (op *operation) storedIn(o client.Object) bool {
-	return op.lifetime.isResultStored() && !op.stored.newerThan(o)
 }
 
 // takenOver reports whether mg has a record of another process that repeats this attempt because

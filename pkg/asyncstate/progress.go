@@ -18,37 +18,28 @@ type operationProgress struct {
 	mu       sync.Mutex
 	percent  int
 	message  string
-	reported time.Time
-	waiting  bool // A report is due.
+	reported time.Time // when the last report was, or will be
 }
 
-// set the progress. report is called for it, at most once in each interval.
-func (p *operationProgress) set(percent int, message string, interval time.Duration, report func()) error {
+// set the progress. It returns how long a report of it has to wait, and false if one is due that shows it.
+func (p *operationProgress) set(percent int, message string) (wait time.Duration, report bool, err error) {
 	if percent < 0 || percent > 100 {
-		return errors.Errorf("%d%% is not valid: pass a number from 0 to 100", percent)
+		return 0, false, errors.Errorf("%d%% is not valid: pass a number from 0 to 100", percent)
 	}
 	message = creation.Clean(message, maxProgress)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.percent == percent && p.message == message {
-		return nil
+		return 0, false, nil
 	}
-
 	p.percent, p.message = percent, message
-	if p.waiting {
-		return nil
-	}
 	now := time.Now()
-	wait := max(0, p.reported.Add(interval).Sub(now))
-	p.reported, p.waiting = now.Add(wait), true
-
-	time.AfterFunc(wait, func() {
-		p.mu.Lock()
-		p.waiting = false
-		p.mu.Unlock()
-		report()
-	})
-	return nil
+	if p.reported.After(now) {
+		return 0, false, nil
+	}
+	wait = max(0, p.reported.Add(reportInterval).Sub(now))
+	p.reported = now.Add(wait)
+	return wait, true, nil
 }
 
 // get the progress.

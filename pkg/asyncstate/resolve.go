@@ -355,14 +355,10 @@ func (e *asyncClient) beginAgain(
 
 	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
 		setFailed(mg, ReasonInterrupted, had, t.objects.failure(mg, had), t.config.backoff)
-		return returning(e.postpone(
-			ctx, mg, upstream.ExternalObservation{}, wait,
-			errors.Wrap(t.objects.lastError(mg, had), string(r.Type)+" failed"),
-		))
+		return e.postponed(ctx, mg, wait)
 	}
-
 	if !e.acquire(ctx, mg) {
-		return returning(e.postpone(ctx, mg, upstream.ExternalObservation{}, 0, nil))
+		return e.postponed(ctx, mg, 0)
 	}
 	if err := t.persist(ctx, mg, creation.On(mg).WithRecord(r)); err != nil {
 		return failing(err)
@@ -376,4 +372,11 @@ func (e *asyncClient) beginAgain(
 		return failing(seam.Conflict(mg, messageEnded))
 	}
 	return returning(e.observeRunning(ctx, mg, op), nil)
+}
+
+// postponed returns the continuation of a reconcile whose attempt has to wait.
+func (e *asyncClient) postponed(ctx context.Context, mg resource.Managed, wait time.Duration) (continuation, error) {
+	var o upstream.ExternalObservation
+	e.postpone(ctx, &o, wait)
+	return returning(e.withDetails(mg, o), nil)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/managed"
 )
 
-// A permit that is reserved for an object that no longer exists is free for the next one after half
+// A permit for which an object was woken that no longer exists is free for the next one after half
 // a minute.
 func TestSemaphore_NextIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -28,6 +28,11 @@ func TestSemaphore_NextIsNotPolled(t *testing.T) {
 		e.reconcilerOptions = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
 		e.startProvider()
 		advanceClock(time.Minute)
+		expectEqual(
+			t, "An object should wait while the permit is in use.", "second",
+			"False Queued: Waiting for operations of other objects to end.",
+			condition(e.get("second"), asyncstate.TypeOperation),
+		)
 		for _, name := range []string{"gone", "gone-2", "gone-3"} {
 			e.edit(name, func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
 			e.delete(name)
@@ -36,64 +41,6 @@ func TestSemaphore_NextIsNotPolled(t *testing.T) {
 		expectEqual(
 			t, describe(e.get("second")), "creates after the first has ended", 2, e.cloud.count(asyncstate.Create),
 		)
-	})
-}
-
-// A free permit is reserved for the next object in the queue for half a minute, which may no longer
-// exist or be reconciled too late.
-func TestSemaphore_ReservesForNextInQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnvironment(t, plainClient, bucket("first"), bucket("gone"), bucket("second"), bucket("third"))
-		e.manualReconciles = true
-		e.options = []asyncstate.TrackerOption{asyncstate.WithMaxOperations(1)}
-		p := e.startProvider()
-		for _, name := range []string{"first", "gone", "second"} {
-			mustReconcile(t, p, name)
-		}
-		expectEqual(
-			t, "", "operation", "False Queued: Waiting for operations of other objects to end.",
-			condition(e.get("second"), asyncstate.TypeOperation),
-		)
-		e.edit("gone", func(b *v1alpha1.Bucket) { b.SetFinalizers(nil) })
-		e.delete("gone")
-		advanceClock(10*time.Minute + 10*time.Second)
-
-		// The permit of first is reserved for gone, and then for second.
-		mustReconcile(t, p, "third")
-		expectEqual(
-			t, "An object should not acquire a permit that is reserved for another one.", "third",
-			asyncstate.ReasonQueued, reason(e.get("third"), asyncstate.TypeOperation),
-		)
-		advanceClock(time.Minute)
-		mustReconcile(t, p, "third")
-		expectEqual(
-			t, "An object should acquire a permit whose reservations have expired.", "third", asyncstate.ReasonRunning,
-			reason(e.get("third"), asyncstate.TypeOperation),
-		)
-		mustReconcile(t, p, "second")
-		advanceClock(10*time.Minute + 10*time.Second)
-		mustReconcile(t, p, "second")
-		expectEqual(
-			t, "The next object in the queue should acquire the permit.", "second", asyncstate.ReasonRunning,
-			reason(e.get("second"), asyncstate.TypeOperation),
-		)
-		advanceClock(time.Minute)
-		e.edit("third", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "elsewhere" })
-		mustReconcile(t, p, "third")
-		expectEqual(
-			t, "An object should wait while the permit is in use.", "third", asyncstate.ReasonQueued,
-			reason(e.get("third"), asyncstate.TypeOperation),
-		)
-		advanceClock(10 * time.Minute)
-		mustReconcile(t, p, "second")
-		for _, name := range []string{"first", "third"} {
-			mustReconcile(t, p, name)
-		}
-		advanceClock(11 * time.Minute)
-		mustReconcile(t, p, "third")
-		expectEqual(t, describe(e.get("second")), "created, operations in memory", []int{1, 0}, []int{
-			e.cloud.Stats(string(e.get("second").GetUID())).Created, asyncstate.OperationsInMemory(p.tracker),
-		})
 	})
 }
 

@@ -64,11 +64,11 @@ func Progress(ctx context.Context, percent int, message string) error {
 		if op.lifetime.isOver() {
 			return ErrEnded
 		}
-		return op.progress.set(percent, message, reportInterval, func() {
-			if !op.lifetime.isOver() {
-				op.tracker.queues.enqueue(op.key())
-			}
-		})
+		wait, report, err := op.progress.set(percent, message)
+		if report {
+			op.tracker.queues.enqueueAfter(op.key(), wait)
+		}
+		return err
 	})
 }
 

@@ -95,13 +95,12 @@ func (s *shutdown) leave() {
 	s.closeIfIdle()
 }
 
-// pause for d, or until ctx is done or the channel is closed.
-func pause(ctx context.Context, d time.Duration, until <-chan struct{}) {
+// pause for d, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-until:
 	case <-timer.C:
 	}
 }

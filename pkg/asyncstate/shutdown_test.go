@@ -157,7 +157,7 @@ func TestShutdown_Interrupts(t *testing.T) {
 			want: readyAfterCreates(1, "id-0001"),
 		},
 		"ResultIsNotStored": {
-			reason: "An operation whose result was not stored during shutdown should not be treated as never begun.",
+			reason: "An operation whose result was not stored during shutdown should be left to the next process.",
 			steps: func(t *testing.T, e *environment) {
 				e.cloud.requestDuration = 10 * time.Second
 				p := e.startProvider()
@@ -170,9 +170,9 @@ func TestShutdown_Interrupts(t *testing.T) {
 				p.reconcileRepeatedly(3, 0)
 			},
 			want: finalState{
-				Creates: 1, Created: 1, Remaining: 1, Name: "id-0001", Operation: asyncstate.ReasonQueued,
-				Ready:  xpv2.ReasonDeleting,
-				Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForAsyncOperation,
+				Creates: 1, Created: 1, Remaining: 1, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonDeleting,
+				Synced: xpv2.ReasonReconcileError, Deleting: reconciler.ReasonObserveFailed,
+				Recorded: true, Incomplete: true,
 			},
 		},
 	})

@@ -255,19 +255,14 @@ func (s *storedRecord) result(end ending) (seam.Changes, seam.Rule) {
 	return append(cs.Changes, set...), ruleOf(s.record)
 }
 
-// storeResult stores the result of the operation, unless done reports that it is stored. Then
-// it calls stored, with whether the object no longer exists.
-func (s *storedRecord) storeResult(ctx context.Context, end ending, done func() bool, stored func(gone bool)) error {
-	if err := s.lock(ctx); err != nil {
-		return errors.Wrap(err, "cannot store the result of the operation")
-	}
-	defer s.unlock()
-	if done() {
-		return nil
-	}
-
+// storeResult stores the result of the operation. It reports whether the object no longer exists.
+func (s *storedRecord) storeResult(ctx context.Context, end ending) (gone bool, err error) {
 	ctx, cancel := s.withStoreTimeout(ctx)
 	defer cancel()
+	if err := s.lock(ctx); err != nil {
+		return false, errors.Wrap(err, "cannot store the result of the operation")
+	}
+	defer s.unlock()
 	cs, rule := s.result(end)
 	server, err := s.store(ctx, cs, rule)
 	if seam.IsOverruled(err) {
@@ -279,15 +274,15 @@ func (s *storedRecord) storeResult(ctx context.Context, end ending, done func() 
 		err = nil
 	}
 	if err != nil {
-		return errors.Wrap(err, "cannot store the result of the operation")
+		return false, errors.Wrap(err, "cannot store the result of the operation")
 	}
-	if server != nil {
-		s.mu.Lock()
-		s.version = server.GetResourceVersion()
-		s.mu.Unlock()
+	if server == nil {
+		return true, nil
 	}
-	stored(server == nil)
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = server.GetResourceVersion()
+	return false, nil
 }
 
 // yield to another writer of the record: a person who settled the create, or another process

@@ -133,24 +133,14 @@ func (t *Tracker) operationSucceeded(o client.Object, r *creation.Record) {
 	}
 }
 
-// running returns the operation of an object that runs in this process, or nil. A conflict
-// means that mg was read before the result of its operation was stored.
-func (t *Tracker) running(ctx context.Context, mg resource.Managed) (*operation, error) {
+// running returns the operation of an object that runs in this process, or nil. It returns an error if the operation
+// has ended and its result is not stored, or not in the cache.
+func (t *Tracker) running(mg resource.Managed) (*operation, error) {
 	op := t.operations.get(mg.GetUID())
-
-	switch {
-	case op == nil:
-		return nil, nil //nolint:nilnil // Most objects have none.
-	case !op.lifetime.isOver():
+	if op == nil || !op.lifetime.isOver() {
 		return op, nil
-	case op.storedIn(mg):
-		// Until the operation finds that out itself, it would delay the next one.
-		t.operations.remove(op)
-		return nil, nil //nolint:nilnil // As above.
 	}
-
-	// The result is stored at most once.
-	if err := op.storeResult(ctx); err != nil {
+	if err := op.lifetime.storeError(); err != nil {
 		return nil, err
 	}
 	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")

@@ -105,7 +105,7 @@ type external struct {
 func (x *external) Connect(ctx context.Context, c *layer.Call) error {
 	t, e := x.tracker, &asyncClient{tracker: x.tracker}
 	t.objects.Claim(c.Managed)
-	if op := t.operations.get(c.Managed.GetUID()); op == nil || op.storedIn(c.Managed) {
+	if t.operations.get(c.Managed.GetUID()) == nil {
 		if err := x.External.Connect(ctx, c); err != nil {
 			return err
 		}
