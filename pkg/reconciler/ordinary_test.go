@@ -42,8 +42,6 @@ func (o *ordinary[S]) DeepCopyObject() runtime.Object {
 }
 
 type (
-	conditionList []metav1.Condition
-
 	inStatus struct {
 		Phase      string             `json:"phase,omitempty"`
 		Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -51,14 +49,7 @@ type (
 	in[C any] struct {
 		Conditions C `json:"conditions,omitempty"`
 	}
-	inlined struct {
-		inStatus `json:",inline"`
-	}
-	Inlined struct {
-		*InStatus `json:",inline"`
-	}
-	InStatus inStatus
-	part     struct {
+	part struct {
 		Type   string `json:"type"`
 		Status string `json:"status"`
 	}
@@ -143,28 +134,12 @@ func TestOrdinaryTypes(t *testing.T) {
 			object: newOrdinary(inStatus{}),
 			want:   want(),
 		},
-		"NamedList": {
-			reason: "The list may be a type of its own.",
-			object: newOrdinary(in[conditionList]{Conditions: conditionList{other, ready}}),
-			want:   want(other),
-		},
 		"PointerToStatus": {
 			reason: "The status may be a pointer.",
 			object: newOrdinary(&inStatus{Conditions: []metav1.Condition{other}}),
 			want:   want(other),
 		},
 		"NilStatus": {reason: "It may be nil.", object: newOrdinary[*inStatus](nil), want: want()},
-		"Pointers": {
-			reason: "So may the conditions be.",
-			object: newOrdinary(in[[]*metav1.Condition]{Conditions: []*metav1.Condition{&other, &ready}}),
-			want:   want(other),
-		},
-		"Inlined": {
-			reason: "They may be in an inlined struct.",
-			object: newOrdinary(inlined{inStatus{Conditions: []metav1.Condition{other}}}),
-			want:   want(other),
-		},
-		"InlinedPointer": {reason: "That may be a pointer, too.", object: newOrdinary(Inlined{}), want: want()},
 		"OtherConditions": {
 			reason: "They may be of another type that can hold them.",
 			object: newOrdinary(in[[]corev1.NodeCondition]{}),

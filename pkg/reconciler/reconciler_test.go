@@ -2,7 +2,6 @@ package reconciler_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -556,101 +555,6 @@ func TestOtherStatusWrites(t *testing.T) {
 				r.c.condition(t, o, "Foreign").Status == "True", r.c.read(t, o).GetResourceVersion() != version,
 			}
 			expectEqual(t, tc.reason, "messages, the other's condition, changes", want, got)
-		})
-	}
-}
-
-// A report that something else replaces in each reconcile is restored a few times, and
-// then once an interval: each write would lead to another reconcile.
-func TestReplacedReports(t *testing.T) {
-	ready := `{"type":"Ready","status":"True","reason":"Running","lastTransitionTime":"2026-01-02T03:04:05Z"}`
-	deleting := `{"type":"Ready","status":"False","reason":"Deleting","lastTransitionTime":"2026-01-02T03:04:05Z"}`
-	const message = "Deletion was requested."
-	cases := map[string]struct {
-		says   string
-		o      []reconciler.Option
-		prefix string // Of messages.
-		paused string // The reason while it is paused.
-		lines  int    // Of the log.
-	}{
-		"Ready":    {says: ready, paused: "BlockedByPause", lines: 1},
-		"Deleting": {says: deleting, paused: "BlockedByPause", lines: 1},
-		"Late": {
-			says:   ready,
-			o:      []reconciler.Option{reconciler.WithDeletionDeadline(time.Second, nil)},
-			prefix: "The deadline for the deletion was T. ",
-			paused: "DeadlineExceeded",
-			lines:  2,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			o, replace := newComposite(), true
-			c := newCluster(o)
-			r := newTestReconciler(t, c, o, tc.o...)
-			r.inner = func(ctx context.Context, _ client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-				if !replace {
-					return reconcile.Result{}, nil
-				}
-				return reconcile.Result{}, c.server.Status().Patch(
-					ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[`+tc.says+`]}}`)),
-				)
-			}
-			settle := func() (rounds int, result reconcile.Result) {
-				for before := ""; rounds < 20 && before != c.read(t, o).GetResourceVersion(); rounds++ {
-					before = c.read(t, o).GetResourceVersion()
-					result = mustReconcile(t, r, o)
-				}
-				return rounds, result
-			}
-			rounds, result := settle()
-			if rounds > 12 || result.RequeueAfter <= 0 || result.RequeueAfter > 10*time.Second {
-				t.Errorf(
-					"reconciles: want at most 12 until one writes nothing and asks for the next, got %d, %+v", rounds,
-					result,
-				)
-			}
-
-			// It rests for an interval, however often it is reconciled.
-			c.api.Forget()
-			r.now = r.now.Add(5 * time.Second)
-			settle()
-			expectEqual(t, "", "writes within an interval", 0, c.api.Writes())
-			r.now = r.now.Add(5 * time.Second)
-			if rounds, _ := settle(); rounds > 3 || c.api.Writes() == 0 {
-				t.Errorf(
-					"after an interval: want at most 3 reconciles, and it restored; got %d, and %d writes", rounds,
-					c.api.Writes(),
-				)
-			}
-
-			// News doesn't wait.
-			c.update(t, o, withAnnotation(meta.AnnotationKeyReconciliationPaused, "true"))
-			mustReconcile(t, r, o)
-			expectEqual(t, "", "reason of what is paused", tc.paused, c.condition(t, o, reconciler.TypeDeleting).Reason)
-			c.update(t, o, withAnnotation(meta.AnnotationKeyReconciliationPaused, "false"))
-
-			// When nothing was replaced for long, it is restored at once again.
-			r.now, replace = r.now.Add(20*time.Second), false
-			settle()
-			r.now = r.now.Add(20 * time.Second)
-			for i := range 3 {
-				replace = true
-				mustReconcile(t, r, o)
-				replace = false
-				mustReconcile(t, r, o)
-				expectEqual(
-					t, "Restored.", fmt.Sprintf("message %d", i), tc.prefix+message,
-					c.condition(t, o, reconciler.TypeDeleting).Message,
-				)
-			}
-			expectEqual(t, "", "lines of log", tc.lines, len(r.events.Lines()))
-			for _, ct := range []xpv2.ConditionType{xpv2.TypeReady, reconciler.TypeDeleting} {
-				expectEqual(
-					t, string(ct), "when nothing replaces it any more", tc.prefix+message,
-					c.condition(t, o, ct).Message,
-				)
-			}
 		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/pkg/errors"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,23 +36,6 @@ func TestRefusedReport(t *testing.T) {
 		err     error
 	}{
 		"Enum": {reason: "The schema lists the types of conditions.", refuses: enum, err: invalid},
-		"MaxItems": {
-			reason:  "The schema has room for two conditions.",
-			refuses: func(cs []xpv2.Condition) bool { return len(cs) > 2 },
-			err:     invalid,
-		},
-		"MaxLength": {
-			reason: "The schema allows short messages only.", err: invalid,
-			refuses: func(cs []xpv2.Condition) bool {
-				return slices.ContainsFunc(cs, func(c xpv2.Condition) bool { return len(c.Message) > 10 })
-			},
-		},
-		"Forbidden": {
-			reason:  "A webhook denies the condition.",
-			refuses: enum,
-			err:     kerrors.NewForbidden(schema.GroupResource{}, "x", errors.New("denied")),
-		},
-		"Bad": {reason: "A webhook calls the request bad.", refuses: enum, err: kerrors.NewBadRequest("denied")},
 		"Failing": {
 			reason:  "A webhook fails because of the condition.",
 			refuses: enum,

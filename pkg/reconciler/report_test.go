@@ -360,36 +360,16 @@ func TestResult(t *testing.T) {
 			opts:   []reconciler.Option{dependents},
 			want:   reconcile.Result{RequeueAfter: 10 * time.Second},
 		},
-		"Both": {
-			reason: "What comes first counts.",
-			opts:   []reconciler.Option{dependents, deadline(time.Minute + time.Second)},
-			want:   reconcile.Result{RequeueAfter: time.Second},
-		},
-		"Error": {reason: "An error is kept.", err: boom, opts: []reconciler.Option{deadline(hour)}},
 		"TerminalError": {
 			reason: "controller-runtime ignores a result that comes with an error, and doesn't retry this one.",
 			err:    reconcile.TerminalError(boom),
 			opts:   []reconciler.Option{deadline(hour)}, want: reconcile.Result{RequeueAfter: rest}, logged: true,
-		},
-		"TerminalErrorAlone": {
-			reason: "Where no report needs another reconcile it is returned.",
-			inner:  reconcile.Result{Priority: &five},
-			err:    reconcile.TerminalError(boom),
-			want:   reconcile.Result{Priority: &five},
 		},
 		"Conflict": {
 			reason:   "Nothing was asked for.",
 			conflict: true,
 			opts:     []reconciler.Option{dependents},
 			want:     reconcile.Result{Requeue: true},
-		},
-		"ConflictAndError": {
-			reason:   "An error counts more than a conflict of ours, and leaves the result as it is.",
-			inner:    reconcile.Result{Priority: &five},
-			err:      boom,
-			conflict: true,
-			opts:     []reconciler.Option{dependents},
-			want:     reconcile.Result{Priority: &five},
 		},
 	}
 	for name, tc := range cases {
