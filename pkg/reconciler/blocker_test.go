@@ -35,25 +35,11 @@ func TestReportOfBlocker(t *testing.T) {
 		want       is
 	}{
 		"Free": {reason: "What nothing holds is about to go.", want: is{"nothing holds it any more", urgencyDeleting}},
-		"Failing": {
-			reason:     "What reports an error is stuck.",
-			finalizers: []string{"f"},
-			conditions: []any{condition("Synced", "False", "ReconcileError", "boom")},
-			want:       is{"held by f; ReconcileError: boom", urgencyStuck},
-		},
 		"FailedAndPaused": {
 			reason:     "The pause should be named, because a paused object cannot resolve its error.",
 			paused:     true,
 			conditions: []any{condition("Synced", "False", "ReconcileError", "boom")},
 			want:       is{"its reconciliation is paused", urgencyStuck},
-		},
-		"LongFinalizer": {
-			reason:     "A finalizer may have any length.",
-			finalizers: []string{strings.Repeat("f", 400)},
-			want: is{
-				"held by " + strings.Repeat("f", deletion.MaxNameLength-len(deletion.Ellipsis)) + deletion.Ellipsis,
-				urgencyDeleting,
-			},
 		},
 		"Unknown": {
 			reason:     "What reports nothing wrong is on its way.",
@@ -78,16 +64,6 @@ func TestReportOfBlocker(t *testing.T) {
 				condition("Deleting", "True", "BlockedByProtection", "in use"),
 			},
 			want: is{"BlockedByProtection: in use", urgencyProtected},
-		},
-		"AllFinalizers": {
-			reason:     "Five finalizers are named.",
-			finalizers: []string{"e", "d", "c", "b", "a"},
-			want:       is{"held by a, b, c, d, e", urgencyDeleting},
-		},
-		"MoreFinalizers": {
-			reason:     "Of more not all are.",
-			finalizers: []string{"g", "f", "e", "d", "c", "b", "a"},
-			want:       is{"held by a, b, c, d, e and 2 more", urgencyDeleting},
 		},
 		"OddConditions": {
 			reason:     "Odd conditions should not hide the finalizers.",

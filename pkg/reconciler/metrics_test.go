@@ -342,15 +342,6 @@ func TestDeadline(t *testing.T) {
 			told: 1,
 			want: exceedsDeadline,
 		},
-		"OrphanUnable": {
-			reason: "A wish to orphan the object changes nothing without the option.",
-			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
-				r.c.update(t, o, withAnnotation(reconciler.AnnotationKeyForceOrphan, string(o.GetUID())))
-				mustReconcile(t, r, o)
-			},
-			told: 1,
-			want: exceedsDeadline,
-		},
 		"OrphanWithdrawn": {
 			reason: "It has passed when an operator withdraws the wish to orphan the object.",
 			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {

@@ -134,11 +134,6 @@ func TestOrdinaryTypes(t *testing.T) {
 			object: newOrdinary(inStatus{}),
 			want:   want(),
 		},
-		"PointerToStatus": {
-			reason: "The status may be a pointer.",
-			object: newOrdinary(&inStatus{Conditions: []metav1.Condition{other}}),
-			want:   want(other),
-		},
 		"NilStatus": {reason: "It may be nil.", object: newOrdinary[*inStatus](nil), want: want()},
 		"OtherConditions": {
 			reason: "They may be of another type that can hold them.",

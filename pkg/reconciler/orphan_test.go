@@ -149,13 +149,6 @@ func TestForceOrphan(t *testing.T) {
 			mod:    []func(*unstructured.Unstructured){withRunningOperation},
 			want:   orphanWant{Finalizers: []string{mine}, Deleting: wantOperation("it is recorded as running")},
 		},
-		"OperationResumable": {
-			reason: "The same for an operation that the next process resumes.",
-			mod:    []func(*unstructured.Unstructured){withRunningOperation, withResumableOperation},
-			want: orphanWant{
-				Finalizers: []string{mine}, Deleting: wantOperation("it was interrupted, and the provider resumes it by its handle"),
-			},
-		},
 		"OperationBegins": {
 			reason: "The same for an operation that began after the object was read.",
 			verb:   "get", nth: 2, cached: true, times: 1,
@@ -225,17 +218,6 @@ func TestForceOrphan(t *testing.T) {
 				withFinalizers(gcOrphan), withAnnotation(reconciler.AnnotationKeyForceOrphan, ""),
 			},
 			slow: true, want: orphanWant{Gone: true, Passes: 3},
-		},
-		"ForeignAndOwn": {
-			reason: "The inner reconciler, whose finalizer is gone, does not clean up after all while others hold the object.",
-			mod:    []func(*unstructured.Unstructured){orphanWish, withFinalizers(theirs, mine)},
-			opts:   []reconciler.Option{reconciler.WithOwnFinalizers(mine)},
-			want: orphanWant{
-				Finalizers: []string{theirs},
-				Trails:     1,
-				Deletes:    1,
-				Deleting:   wantWaiting,
-			},
 		},
 		"Foreground": {
 			reason: "The garbage collector's mind is changed if the object was deleted in the foreground.",
@@ -311,13 +293,6 @@ func TestForceOrphan_Faults(t *testing.T) {
 	}
 	boom := kerrors.NewInternalError(errors.New("boom"))
 	runOrphanCases(t, map[string]orphanCase{
-		"AnnouncementFails": {
-			reason: "Nothing is removed before that is announced.",
-			verb:   "status",
-			nth:    2,
-			err:    boom,
-			want:   orphanWant{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
-		},
 		"AnnouncementFailsForLong": {
 			reason: "A condition that can't be written for long should not keep the finalizers: the event, the log and the count record it.",
 			mod: []func(*unstructured.Unstructured){
@@ -336,11 +311,6 @@ func TestForceOrphan_Faults(t *testing.T) {
 		"Forbidden": {
 			reason: "Without permission to remove finalizers the inner reconciler must not clean up, and the condition says why.",
 			verb:   "update", err: forbidden,
-			want: orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: wantNotRemoved},
-		},
-		"UpdateProtected": {
-			reason: "The same when a webhook refuses to remove finalizers with the code of a conflict.",
-			verb:   "update", err: protected,
 			want: orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 1, Deleting: wantNotRemoved},
 		},
 		"Protected": {
@@ -377,12 +347,6 @@ func TestForceOrphan_Faults(t *testing.T) {
 			step:   30 * time.Second,
 			want:   orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 3, Deleting: wantAnnounced},
 		},
-		"ServerDownForDelete": {
-			reason: "Nothing is removed if the answer to the deletion is unknown.",
-			verb:   "delete",
-			err:    boom,
-			want:   orphanWant{Finalizers: []string{mine}, Failures: 5, Deletes: 5, Deleting: wantAnnounced},
-		},
 		"AnswerLost": {
 			reason: "The trail is left even if the answer was lost, and the object no longer exists.",
 			verb:   "update", nth: 1, lost: true, want: orphanWant{Gone: true, Trails: 1, Failures: 1, Deletes: 1},
@@ -414,11 +378,6 @@ func TestForceOrphan_Faults(t *testing.T) {
 			mod:    []func(*unstructured.Unstructured){withFinalizers(mine, theirs)},
 			verb:   "status", nth: 1, meanwhile: freezeComposite,
 			want: orphanWant{Finalizers: []string{theirs}, Trails: 1, Passes: 5, Deletes: 1, Deleting: wantOrphaned},
-		},
-		"NoLiveReader": {
-			reason: "Everything can be read from the cache.",
-			cached: true,
-			want:   orphanWant{Gone: true, Trails: 1, Deletes: 1},
 		},
 	})
 }

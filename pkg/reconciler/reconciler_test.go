@@ -114,11 +114,6 @@ func TestReconcile(t *testing.T) {
 			reason: "A deletion should be on the server before the inner reconciler runs, whose own status gets the message.",
 			object: newApp(withDeletionTimestamp), seen: reported, settled: reported, writes: 1,
 		},
-		"DeletedUnready": {
-			reason: "The reason of Ready should change to Deleting, because the object is being deleted.",
-			object: newApp(withDeletionTimestamp, withConditions(xpv2.Unavailable().WithObservedGeneration(3))),
-			seen:   reported, settled: reported, writes: 1,
-		},
 		"DeletedWithoutReport": {
 			reason: "A deletion that the inner reconciler said itself should get a reason when that is done.",
 			object: newApp(withDeletionTimestamp, withConditions(xpv2.Deleting().WithObservedGeneration(3))),
@@ -222,9 +217,8 @@ func TestReportFaults(t *testing.T) {
 		failed, passes, events int
 		opts                   []reconciler.Option
 
-		// replaced is whether another writer replaces the report, and gone whether the
-		// object no longer exists.
-		replaced, gone bool
+		// gone is whether the object no longer exists.
+		gone bool
 	}{
 		"ServerErrorsForAWhile": {
 			reason: "A server that comes back gets the report first.",
@@ -232,14 +226,6 @@ func TestReportFaults(t *testing.T) {
 			ok:     func(n int) bool { return n > 3 },
 			failed: 3,
 			passes: 5,
-		},
-		"ServerErrorsAgain": {
-			reason:   "A success ends the count of failures.",
-			err:      boom,
-			ok:       func(n int) bool { return n == 4 },
-			failed:   7,
-			passes:   1,
-			replaced: true,
 		},
 		"ServerErrorsForLong": {
 			reason: "A server that doesn't come back delays nothing any more.",
@@ -274,12 +260,6 @@ func TestReportFaults(t *testing.T) {
 					r.c.release(t, o, "example.org/f")
 				}
 				return tc.err
-			}
-			r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
-				if tc.replaced {
-					r.c.replace(t, o, xpv2.Available())
-				}
-				return reconcile.Result{}, nil
 			}
 			for range 8 {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
@@ -343,10 +323,6 @@ func TestNewRefuses(t *testing.T) {
 		"BuildsNilPtr": {
 			reason: "The reconciler needs an inner reconciler.", part: "returned nil",
 			fn: func() { reconciler.New(c, claims, func(client.Client) reconcile.Reconciler { return nilInner }) },
-		},
-		"Text": {
-			reason: "A string can't hold a condition.", part: "can't hold a condition",
-			fn: newFor(newOrdinary(in[[]string]{})),
 		},
 		"Map": {
 			reason: "A map isn't a list of conditions.", part: "can't hold a condition",

@@ -318,31 +318,6 @@ func TestRelease_Refused(t *testing.T) {
 			reason: "An operation that the next process resumes may run.",
 			object: running(withResumableOperation), want: "the provider resumes it by its handle",
 		},
-		"ResumableForever": {
-			reason: "Its time does not end it.",
-			object: running(func(o *unstructured.Unstructured) {
-				withResumableOperation(o)
-				changeOperation(func(r *creation.Record) {
-					r.Started.Time, r.Deadline.Time = r.Started.Add(-24*time.Hour), r.Deadline.Add(-24*time.Hour)
-				})(o)
-			}),
-			want: "may run until its provider has resumed it, or a person has settled it",
-		},
-		"Open": {
-			reason: "An earlier request of a repeated create may still be carried out.",
-			object: running(changeOperation(func(r *creation.Record) {
-				ended, open := metav1.Now(), metav1.NewTime(time.Now().Add(time.Hour))
-				r.Phase, r.Repeated, r.Ended, r.OpenUntil = creation.RecordUnknown, true, &ended, &open
-			})),
-			want: "an earlier request of it may still be carried out",
-		},
-		"PastDeadline": {
-			reason: "A create may still run right after its deadline.",
-			object: running(changeOperation(func(r *creation.Record) {
-				r.Started.Time, r.Deadline.Time = time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
-			})),
-			want: "it is recorded as running",
-		},
 		"AnnouncedWithoutRecord": {
 			reason: "A create of upstream's that is announced may still be carried out.",
 			object: withUID(
@@ -383,8 +358,6 @@ func TestRelease_OperationUncached(t *testing.T) {
 func TestRelease_Fails(t *testing.T) {
 	ms := time.Millisecond
 	grows := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms, time.Second, time.Second}
-	background := []reconciler.ReleaseOption{reconciler.WithPropagation(metav1.DeletePropagationBackground)}
-	conflict := kerrors.NewConflict(schema.GroupResource{}, "a", errors.New("modified"))
 	forbidden := kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("no"))
 	invalid := kerrors.NewInvalid(schema.GroupKind{}, "a", nil)
 	boom := kerrors.NewInternalError(errors.New("boom"))
@@ -392,7 +365,6 @@ func TestRelease_Fails(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		object *unstructured.Unstructured
-		opts   []reconciler.ReleaseOption
 
 		// answer to the requests whose description starts with the prefix, or also to all
 		// after it in an outage. undo is whether another client reverts each write.
@@ -456,16 +428,6 @@ func TestRelease_Fails(t *testing.T) {
 			want: canceled, text: `the garbage collector has not removed its finalizer "orphan" yet`,
 			left: []string{gcOrphan},
 		},
-		"ForWrites": {
-			reason: "An object that other clients write to each time is left alone for longer each time.",
-			object: withUID(), prefix: "delete", answer: conflict, delays: grows, want: canceled,
-			text: "cannot delete it: ", left: []string{ours},
-		},
-		"ForLastFinalizer": {
-			reason: "The finalizers should be returned until the API server confirms that they are removed.",
-			object: withUID(withDeletionTimestamp), opts: background, prefix: "update", answer: boom,
-			delays: grows[:1], want: canceled, text: "cannot remove finalizers", left: []string{ours},
-		},
 		"Outage": {
 			reason: "The finalizers of the last read should be returned if the object can't be read again.",
 			object: withUID(withFinalizers(ours, foreign)), prefix: "patch [", answer: boom, outage: true,
@@ -502,7 +464,7 @@ func TestRelease_Fails(t *testing.T) {
 				}
 				return ctx.Err()
 			}
-			got, err := r.release(ctx, tc.object, append(tc.opts, reconciler.ReleaseWithWait(wait))...)
+			got, err := r.release(ctx, tc.object, reconciler.ReleaseWithWait(wait))
 			if err == nil || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("\n%s\nRelease(...): want error %v with %q, got %v", tc.reason, tc.want, tc.text, err)
 			}

@@ -44,12 +44,6 @@ func TestAnotherControllerReplaces(t *testing.T) {
 			inner:  silent,
 			most:   3,
 		},
-		"NotDeletingWriting": {
-			reason: "An inner reconciler that writes status makes no difference.",
-			object: newObject(composites, "", "x", withFinalizers("f"), withConditions(theirs)),
-			inner:  writing,
-			most:   3,
-		},
 		"Deleting": {
 			reason: "The report is written by two stages, and restored three times.",
 			object: newComposite(),
