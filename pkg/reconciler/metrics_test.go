@@ -489,11 +489,13 @@ func runDeadlineCases(t *testing.T, cases map[string]deadlineCase) {
 			}
 			pastDeadline(r, o)
 			tc.run(t, r, o)
+			late := func(l string) bool { return strings.HasPrefix(l, "Deletion takes longer than its deadline") }
 			got := []int{
 				r.countEvents("DeletionDeadlineExceeded"), r.called,
 				metricValue(t, r.metrics, "graft_deletion_deadline_exceeded_total"),
+				len(slices.DeleteFunc(r.events.Lines(), func(l string) bool { return !late(l) })),
 			}
-			expectEqual(t, tc.reason, "events, calls, metric", []int{tc.told, tc.told, tc.told}, got)
+			expectEqual(t, tc.reason, "events, calls, metric, lines of log", slices.Repeat([]int{tc.told}, 4), got)
 			is := r.c.condition(t, o, reconciler.TypeDeleting)
 			is.Message, _, _ = strings.Cut(is.Message, " To orphan it,")
 			expectEqual(t, tc.reason, "Deleting", tc.want, is)

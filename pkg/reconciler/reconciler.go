@@ -31,14 +31,14 @@ type Option func(*Reconciler)
 // if l is nil.
 func WithLogger(l logging.Logger) Option {
 	is.MustNotBeNil(l, "reconciler.WithLogger")
-	return func(r *Reconciler) { r.deletion.log = l }
+	return func(r *Reconciler) { r.deletion.escape.Log = l }
 }
 
 // WithRecorder sets where events go. By default they go nowhere. It panics if er
 // is nil.
 func WithRecorder(er event.Recorder) Option {
 	is.MustNotBeNil(er, "reconciler.WithRecorder")
-	return func(r *Reconciler) { r.deletion.record = er }
+	return func(r *Reconciler) { r.deletion.escape.Record = er }
 }
 
 // WithLiveReader sets what reads from the API server itself, such as the
@@ -203,13 +203,11 @@ func New(
 	}
 	objects := seam.NewKind(of, c.Scheme()).WithConditions(conditions.of)
 	r := &Reconciler{deletion: &deletionReporter{
-		kind:     of,
-		objects:  objects,
-		log:      logging.NewNopLogger(),
-		record:   event.NewNopRecorder(),
 		metrics:  NewMetrics(),
-		client:   c,
 		interval: defaultReportInterval,
+		escape: deletion.Escape{
+			Kind: of, Objects: objects, Client: c, Log: logging.NewNopLogger(), Record: event.NewNopRecorder(),
+		},
 	}}
 
 	is.MustHaveNoNil(o, "reconciler.New", 4)
@@ -217,7 +215,8 @@ func New(
 		ro(r)
 	}
 
-	r.deletion.start(r.opts.Live)
+	r.deletion.escape.Live = r.opts.Live
+	r.deletion.escape.Metrics = kindMetrics{Metrics: r.deletion.metrics, gvk: of.String()}
 
 	inner := build(seam.NewClient(c))
 	if is.Nil(inner) {

@@ -36,6 +36,11 @@ func TestRefusedReport(t *testing.T) {
 		err     error
 	}{
 		"Enum": {reason: "The schema lists the types of conditions.", refuses: enum, err: invalid},
+		"MaxItems": {
+			reason:  "The schema has room for two conditions.",
+			refuses: func(cs []xpv2.Condition) bool { return len(cs) > 2 },
+			err:     invalid,
+		},
 		"Failing": {
 			reason:  "A webhook fails because of the condition.",
 			refuses: enum,

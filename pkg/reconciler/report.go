@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
@@ -32,34 +30,21 @@ import (
 // An unchanged situation is written once: messages hold no times but those at
 // which something happened.
 type deletionReporter struct {
-	kind       schema.GroupVersionKind
-	objects    seam.Kind
-	client     client.Client
-	live       client.Reader
-	late       lateReads
 	dependents DependentLister
 	watched    func(of schema.GroupVersionKind) bool
 	interval   time.Duration
-	log        logging.Logger
-	record     event.Recorder
 	metrics    *Metrics
 
-	// escape has the deadline and force orphan, and the finalizers of the inner reconciler.
+	// escape has the kind, its client, where reports go, the deadline and force orphan.
 	escape deletion.Escape
 
-	// most is the largest number of dependents that a lister returned: it may leave out those that no longer exist.
+	// late has the reads of dependents that took too long, and most the largest number of dependents that a lister
+	// returned: it may leave out those that no longer exist.
+	late lateReads
 	most store.Key[int]
 
 	// observed is the state of the dependents in this reconcile.
 	observed seam.Slot[*observation]
-}
-
-// start completes a reporter that has been configured.
-func (d *deletionReporter) start(live client.Reader) {
-	d.live = live
-	e := &d.escape
-	e.Kind, e.Objects, e.Client, e.Live, e.Log, e.Record = d.kind, d.objects, d.client, d.live, d.log, d.record
-	e.Metrics = kindMetrics{Metrics: d.metrics, gvk: d.kind.String()}
 }
 
 func (d *deletionReporter) patch() seam.Patch {
@@ -76,7 +61,7 @@ func (d *deletionReporter) patch() seam.Patch {
 
 func (d *deletionReporter) open(ctx context.Context, s *seam.Session, o client.Object) error {
 	// An earlier object that had the name may no longer exist.
-	d.metrics.gone(reportKey{kind: d.kind, key: s.Key()}, o.GetUID())
+	d.metrics.gone(reportKey{kind: d.escape.Kind, key: s.Key()}, o.GetUID())
 	d.escape.ForgetFormer(s, o)
 	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
 		return err
@@ -85,7 +70,7 @@ func (d *deletionReporter) open(ctx context.Context, s *seam.Session, o client.O
 		return err
 	}
 
-	if _, ok := d.objects.Conditioned(o); ok {
+	if _, ok := d.escape.Objects.Conditioned(o); ok {
 		if err := d.announce(ctx, s, o); err != nil {
 			return err
 		}
@@ -101,11 +86,11 @@ func (d *deletionReporter) announce(ctx context.Context, s *seam.Session, o clie
 
 	err := s.Announce(ctx, o, d.failed, func(server client.Object) []xpv2.Condition {
 		reason, message := ReasonDeletionRequested, d.escape.Message(s.Now(), deletion.MessageRequested, server)
-		if c := d.objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
+		if c := d.escape.Objects.ConditionOf(server, TypeDeleting); c.Status == corev1.ConditionTrue {
 			reason, message = c.Reason, c.Message
 		}
 		reason, message, news = d.escape.Announced(s, server, reason, message)
-		if ready := d.objects.ConditionOf(server, xpv2.TypeReady); !news && ready.Status == corev1.ConditionFalse &&
+		if ready := d.escape.Objects.ConditionOf(server, xpv2.TypeReady); !news && ready.Status == corev1.ConditionFalse &&
 			ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
@@ -128,7 +113,7 @@ func (d *deletionReporter) close(ctx context.Context, s *seam.Session) error {
 		return nil
 	}
 	err := d.write(ctx, s, o)
-	if _, ok := d.objects.Conditioned(s.Base()); ok {
+	if _, ok := d.escape.Objects.Conditioned(s.Base()); ok {
 		d.escape.RequeueAtDeadline(s)
 	}
 
@@ -145,7 +130,7 @@ func (d *deletionReporter) close(ctx context.Context, s *seam.Session) error {
 
 // write a report, unless the inner reconciler did.
 func (d *deletionReporter) write(ctx context.Context, s *seam.Session, o client.Object) error {
-	if _, ok := d.objects.Conditioned(o); !ok || s.StatusWritten() && !s.StatusRefused() {
+	if _, ok := d.escape.Objects.Conditioned(o); !ok || s.StatusWritten() && !s.StatusRefused() {
 		return nil
 	}
 
@@ -168,7 +153,7 @@ func (d *deletionReporter) write(ctx context.Context, s *seam.Session, o client.
 
 // gone forgets the object.
 func (d *deletionReporter) gone(s *seam.Session) {
-	d.metrics.gone(reportKey{kind: d.kind, key: s.Key()}, "")
+	d.metrics.gone(reportKey{kind: d.escape.Kind, key: s.Key()}, "")
 	d.escape.Gone(s)
 }
 
@@ -185,11 +170,11 @@ func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o clien
 	if o.GetObjectKind().GroupVersionKind().Empty() {
 		// A typed object from the API server has no kind.
 		o, _ = o.DeepCopyObject().(client.Object)
-		o.GetObjectKind().SetGroupVersionKind(d.kind)
+		o.GetObjectKind().SetGroupVersionKind(d.escape.Kind)
 	}
 
 	on := observe(ctx, dependentReader{
-		Reader: d.client, live: d.live, watched: d.watched, late: &d.late, now: s.Now(),
+		Reader: d.escape.Client, live: d.escape.Live, watched: d.watched, late: &d.late, now: s.Now(),
 	}, d.dependents, o)
 	deletion.Update(&d.escape, &d.most, o, func(most *int) {
 		*most = max(*most, on.total)
@@ -208,7 +193,7 @@ func (d *deletionReporter) report(s *seam.Session, o client.Object, on observati
 	d.escape.Remember(o)
 	if !d.escape.IsGone(o) {
 		d.metrics.reported(reportKey{
-			kind: d.kind,
+			kind: d.escape.Kind,
 			key:  client.ObjectKeyFromObject(o),
 		}, blockedReport{uid: o.GetUID(), reason: reason})
 	}
@@ -224,7 +209,7 @@ func (d *deletionReporter) reason(o client.Object, on observation) (xpv2.Conditi
 			" To continue, remove the annotation " + meta.AnnotationKeyReconciliationPaused + "."
 	}
 	reason, message := ReasonDeletionRequested, deletion.MessageRequested
-	switch synced := d.objects.ConditionOf(o, xpv2.TypeSynced); {
+	switch synced := d.escape.Objects.ConditionOf(o, xpv2.TypeSynced); {
 	case on.waiting():
 		reason, message = on.reason(), ""
 	case synced.Status == corev1.ConditionFalse && !letGo:
@@ -247,7 +232,7 @@ func (d *deletionReporter) others(o client.Object) []string {
 
 // limited notices that another writer replaces the report each time.
 func (d *deletionReporter) limited(o client.Object) {
-	d.log.Info(
+	d.escape.Log.Info(
 		"Another writer replaces the report of a deletion: it is restored less often", "uid", o.GetUID(), "interval",
 		d.interval,
 	)
@@ -261,5 +246,5 @@ func (d *deletionReporter) refused(s *seam.Session, o client.Object, err error) 
 }
 
 func (d *deletionReporter) failed(o client.Object, err error) {
-	deletion.CannotReport(d.log, d.record, o, err)
+	deletion.CannotReport(d.escape.Log, d.escape.Record, o, err)
 }
