@@ -709,9 +709,8 @@ func TestNewConnectorRefuses(t *testing.T) {
 			func() { NewConnector(nil, Terraform{}) },
 			"was given no connector",
 		},
-		"NoClient":     {"it would fail in the queue", func() { NewConnector(&stub{}, Terraform{}) }, "set Client"},
-		"NoTagLister":  {"it would fail after a crash", func() { NewTagFinder(nil, namesakes{}) }, "was given nil"},
-		"NoNameReader": {"it would fail after a crash", func() { NewTagFinder(&listed{}, nil) }, "was given nil"},
+		"NoClient":    {"it would fail in the queue", func() { NewConnector(&stub{}, Terraform{}) }, "set Client"},
+		"NoTagLister": {"it would fail after a crash", func() { NewTagFinder(nil) }, "was given nil"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -30,4 +30,7 @@
 //     known, and never while an operation runs.
 //
 // Resources that upjet reconciles with the Terraform CLI get package managed alone.
+//
+// In a checkout of Graft, go build fails in this folder, because no release of upjet is on crossplane-runtime v2.3 or
+// later. Run make line RUNTIME=v2.2.1, and build in bin/line/v2.2.1/pkg/upjet.
 package upjet

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math/big"
+	"slices"
 
 	tjcontroller "github.com/crossplane/upjet/v2/pkg/controller"
 	fwresource "github.com/hashicorp/terraform-plugin-framework/resource"
@@ -26,7 +27,7 @@ func (t Terraform) nameInState(ctx context.Context, s *tjcontroller.AsyncTracker
 
 	// The function is not meant for states that came with an error. It checks whether an attribute is there, but not
 	// whether it is nil: it panics, or the name is "<nil>".
-	maps.DeleteFunc(attributes, func(_ string, v any) bool { return v == nil })
+	maps.DeleteFunc(attributes, func(k string, v any) bool { return v == nil || t.isPlaceholder(k, v) })
 	id, ok := attributes["id"]
 	hasID = ok && id != ""
 	name, err := t.Resource.ExternalName.GetExternalNameFn(attributes)
@@ -34,6 +35,19 @@ func (t Terraform) nameInState(ctx context.Context, s *tjcontroller.AsyncTracker
 		return "", hasID
 	}
 	return name, hasID
+}
+
+// isPlaceholder reports whether v is the value of an identifier by which upjet looks for an external resource that has
+// no name yet. A state that came with an error may still have it.
+func (t Terraform) isPlaceholder(attribute string, v any) bool {
+	n := t.Resource.ExternalName
+	if !slices.Contains(n.TFPluginFrameworkOptions.ComputedIdentifierAttributes, attribute) {
+		return false
+	}
+	nameless := map[string]any{}
+	n.SetIdentifierArgumentFn(nameless, "")
+	placeholder, ok := nameless[attribute].(string)
+	return ok && v == placeholder
 }
 
 // sdkAttributes returns the attributes in a state of the Terraform plugin SDK. A state without

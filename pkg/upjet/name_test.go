@@ -62,6 +62,11 @@ func TestNameInState_Framework(t *testing.T) {
 			state:  ptr(state(nil)),
 			name:   config.FrameworkResourceWithComputedIdentifier("id", "x"),
 		},
+		"Placeholder": {
+			reason: "the placeholder of a resource without a name should not be its name",
+			state:  ptr(state("x")),
+			name:   config.FrameworkResourceWithComputedIdentifier("id", "x"),
+		},
 		"ComputedIdentifier": {
 			reason: "the identifier should be the name",
 			state:  ptr(state("vpc-1")),

@@ -15,18 +15,18 @@ import (
 
 // Finder returns the Finder of a resource: none if its name is known before it is
 // created, or if it gets no tags.
-func Finder(mgr ctrl.Manager, r *config.Resource) upjet.Finder {
+func Finder(_ ctrl.Manager, r *config.Resource) upjet.Finder {
 	if !r.ExternalName.DisableNameInitializer || len(r.InitializerFns) == 0 {
 		return nil
 	}
-	return upjet.NewTagFinder(lister{}, mgr.GetAPIReader())
+	return upjet.NewTagFinder(lister{})
 }
 
 // lister lists the resources of the cloud.
 type lister struct{}
 
-// ListByTags lists the resources that have the tags.
-func (lister) ListByTags(ctx context.Context, s upjet.Search, tags map[string]string) ([]upjet.Tagged, error) {
+// ListByTag lists the resources that have the tag.
+func (lister) ListByTag(ctx context.Context, s upjet.Search, key, value string) ([]string, error) {
 	session, ok := s.Setup.Meta.(terraform.Session)
 	if !ok {
 		return nil, errors.Errorf("%T is no session of the cloud", s.Setup.Meta)
@@ -35,25 +35,11 @@ func (lister) ListByTags(ctx context.Context, s upjet.Search, tags map[string]st
 	if err != nil {
 		return nil, err
 	}
-	var out []upjet.Tagged
-
+	var names []string
 	for _, r := range rs {
-		if r.State != cloud.StateDeleting && has(terraform.Tags(r.Properties), tags) {
-			out = append(
-				out,
-				upjet.Tagged{ExternalName: r.ID, Tags: terraform.Tags(r.Properties), Created: r.CreatedAt},
-			)
+		if r.State != cloud.StateDeleting && terraform.Tags(r.Properties)[key] == value {
+			names = append(names, r.ID)
 		}
 	}
-	return out, nil
-}
-
-// has reports whether some tags are among others.
-func has(all, some map[string]string) bool {
-	for k, v := range some {
-		if all[k] != v {
-			return false
-		}
-	}
-	return true
+	return names, nil
 }
