@@ -6,6 +6,9 @@
 // initialization. And an operation that is in progress when the process dies is
 // forgotten: the resource is created a second time, and the first one is leaked.
 //
+// A Create calls [SetExternalName] as soon as it knows the name. The name is on the API server when that returns, in
+// the middle of the create, whatever the management policies.
+//
 //	reconcile                          operation (a goroutine)
 //	─────────                          ───────────────────────
 //	Observe   nothing there
@@ -19,10 +22,15 @@
 //
 // The record is an annotation of the managed resource, written before anything can
 // reach the external system. After a crash nothing else is left of the operation.
-// The next step depends on the external client:
 //
-//	it implements Resumer, and has set a handle    the operation is resumed
-//	it implements Finder                           its external resource is looked up
+//	recorded ──► running ──► ended ──► stored
+//	                └─ a minute after its deadline: abandoned, its outcome is unknown
+//
+// A handle is the text by which the external system knows an operation that it has accepted, such as the ID that it
+// answers with HTTP 202. After a crash the next step depends on the external client:
+//
+//	it implements [Resumer], and has set a handle  the operation is resumed
+//	it implements [Finder]                           its external resource is looked up
 //	WithIdempotentTokens                           the create is repeated with its token
 //	WithDeterministicNames                         it is observed by its name, and repeated
 //	none of these                                  Graft stops, and the condition has the next step for a person
