@@ -63,14 +63,9 @@ func lines() map[string]line {
 			{from: `\b\w+\.GetLastHandledReconcileAt\(\)`, to: `""`},
 
 			// It has no annotation for the poll interval.
-			{
-				file: "pkg/managed/ratelimit/limits_test.go",
-				from: `(?ms)^func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval\(.*?^}\n`,
-			},
-			{
-				file: "pkg/managed/ratelimit/admission.go",
-				from: `\bmeta\.GetPollInterval\(mg\)`, to: `time.Duration(0), false`,
-			},
+			{from: `(?ms)^func Test(With_SpreadsByThePollInterval|With_WaitsForTheAnnotatedPoll|PollInterval)\(.*?^}\n`},
+			{from: `\bmeta\.GetPollInterval\(o\)`, to: `time.Duration(0), false`},
+			{file: "pkg/managed/upstream.go", from: `mustHave\(up, "minPollInterval", reflect.Int64\).Int\(\)`, to: `0`},
 
 			{file: "pkg/managed/construction_test.go", from: `\bupstream\.WithMinPollInterval\(time\.Second\),`},
 			// It requeues at once where v2.4 waits for the poll interval.

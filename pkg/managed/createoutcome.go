@@ -114,7 +114,7 @@ func (e *createOutcome) poll(_ context.Context, s *seam.Session) error {
 	// Empty management policies pause upstream, too, which says so in Synced.
 	paused := meta.IsPaused(o) || seam.ConditionOf(o, xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused
 	if on && creation.Last(o).Incomplete() && !paused {
-		s.Requeue(seam.Within(e.settings.RetryInterval))
+		s.Requeue(seam.Within(e.settings.Retry(o)))
 	}
 	return nil
 }

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/feature"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
@@ -73,24 +75,31 @@ func decorated() map[string]string {
 	}
 }
 
-// noPollsRetryInterval is the retryInterval of a reconciler that does not poll. It is upstream's
-// default poll interval.
-const noPollsRetryInterval = time.Minute
+// pollOf returns the function that returns the time between two polls of a managed resource, as upstream does.
+func pollOf(up *upstream.Reconciler) func(mg client.Object) time.Duration {
+	every := time.Duration(mustHave(up, "pollInterval", reflect.Int64).Int())
+	least := time.Duration(mustHave(up, "minPollInterval", reflect.Int64).Int())
+	hook := (*upstream.PollIntervalHook)(mustHave(up, "pollIntervalHook", reflect.Func).Addr().UnsafePointer())
+	return func(o client.Object) time.Duration {
+		d := every
+		if annotated, ok := meta.GetPollInterval(o); ok {
+			d = max(annotated, least)
+		}
+		if mg, ok := o.(resource.Managed); ok {
+			d = (*hook)(mg, d)
+		}
+		return d
+	}
+}
 
 // settingsOf returns the settings that layers depend on. It reads them from upstream's
 // reconciler, because options of upstream's own type may have set them.
 func (c *config) settingsOf(up *upstream.Reconciler) layer.Settings {
-	poll := time.Duration(mustHave(up, "pollInterval", reflect.Int64).Int())
-	retry := poll
-	if retry <= 0 {
-		retry = noPollsRetryInterval
-	}
 	features := mustHave(up, "features.enabled", reflect.Map)
 	s := layer.Settings{
 		Timeout:                   time.Duration(mustHave(up, "timeout", reflect.Int64).Int()),
 		Grace:                     time.Duration(mustHave(up, "creationGracePeriod", reflect.Int64).Int()),
-		PollInterval:              poll,
-		RetryInterval:             retry,
+		Poll:                      pollOf(up),
 		DeterministicExternalName: mustHave(up, "deterministicExternalName", reflect.Bool).Bool(),
 		Policies:                  features.MapIndex(reflect.ValueOf(feature.EnableBetaManagementPolicies)).IsValid(),
 		Disconnects:               c.connector != nil && c.connector.disconnects,

@@ -47,12 +47,12 @@ type Parts struct {
 
 // Settings are the settings of the reconciler that layers depend on.
 type Settings struct {
-	// Timeout of a reconcile, grace period after a create, and time between two polls.
-	Timeout, Grace, PollInterval time.Duration
+	// Timeout of a reconcile, and grace period after a create.
+	Timeout, Grace time.Duration
 
-	// RetryInterval is the time until a reconcile is repeated that waits for the next poll. It is
-	// greater than zero, also without polls.
-	RetryInterval time.Duration
+	// Poll returns the time between two polls of a managed resource, by its annotation and upstream's hook. Without
+	// polls it is zero or less.
+	Poll func(mg client.Object) time.Duration
 
 	DeterministicExternalName bool
 
@@ -88,6 +88,15 @@ type Settings struct {
 	// Persist reports whether Graft stores annotations after each call, Reports whether it
 	// reports deletions.
 	Persist, Reports bool
+}
+
+// Retry returns the time until a reconcile is repeated that waits for the next poll. Without polls it is a minute,
+// upstream's default poll interval.
+func (s Settings) Retry(mg client.Object) time.Duration {
+	if d := s.Poll(mg); d > 0 {
+		return d
+	}
+	return time.Minute
 }
 
 // LongestCreate returns how long a create without a record may be in progress.

@@ -95,6 +95,7 @@ type arrival struct {
 	class Class
 	since time.Time
 	asked int
+	place *Place
 }
 
 type arrivals []arrival
@@ -120,8 +121,8 @@ func simulate(a *Account, q arrivals, started func(r arrival)) (end time.Time) {
 		r, _ := heap.Pop(&q).(arrival)
 		end = r.at
 		r.asked++
-		wait := a.Admit(r.uid, r.class, r.at)
-		if wait > 0 {
+		var wait time.Duration
+		if r.place, wait = a.Admit(r.place, r.class, r.at); wait > 0 {
 			// Work queues are not punctual.
 			r.at = r.at.Add(wait + time.Millisecond)
 			heap.Push(&q, r)
@@ -159,8 +160,8 @@ func TestAdmit_UsesTheWholeRate(t *testing.T) {
 	if asked > 3*started {
 		t.Errorf("A reconcile should come back when its token is due: asked %d times for %d tokens", asked, started)
 	}
-	if a.waiting != nil {
-		t.Errorf("Nothing should be kept of reconciles that have started: got %d", len(a.waiting))
+	if !a.waiting.empty() {
+		t.Errorf("Nothing should be kept of reconciles that have started: got %v", a.waiting)
 	}
 }
 
@@ -202,7 +203,7 @@ func TestAdmit_UrgentComesFirst(t *testing.T) {
 			if most := slices.Max(waits); most > tc.most {
 				t.Errorf("\n%s\nwaited %s", tc.reason, most)
 			}
-			if used := 3100 / end.Sub(start()).Seconds() / 50; used < 0.97 {
+			if used := 3100 / end.Sub(start()).Seconds() / 50; used < 0.96 {
 				t.Errorf("Urgent reconciles should not waste tokens: used %.3f of the rate", used)
 			}
 			total := 0
@@ -237,35 +238,6 @@ func TestAdmit_KeepsTheOrder(t *testing.T) {
 	simulate(a, q, func(r arrival) { got = append(got, r.uid) })
 	if diff := cmp.Diff(want, got[:20]); diff != "" {
 		t.Errorf("Newer reconciles should not take the tokens of older ones: -want, +got:\n%s", diff)
-	}
-}
-
-func TestAdmit_ComesEarly(t *testing.T) {
-	a := newAccount(&Counts{}, 1, 1)
-	a.Admit("first", Poll, start())
-	waits := []time.Duration{
-		a.Admit("second", Poll, start()),
-		a.Admit("third", Poll, start()),
-		a.Admit("third", Poll, start().Add(300*time.Millisecond)),
-		a.Admit("second", Poll, start().Add(300*time.Millisecond)),
-		a.Admit("second", Poll, start().Add(time.Second)),
-	}
-	want := []time.Duration{time.Second, 2 * time.Second, 1700 * time.Millisecond, 700 * time.Millisecond, 0}
-	if diff := cmp.Diff(want, waits); diff != "" {
-		t.Errorf("An event should not change the place of a reconcile that waits: -want, +got:\n%s", diff)
-	}
-}
-
-func TestAdmit_BecomesUrgent(t *testing.T) {
-	a := newAccount(&Counts{}, 1, 10)
-	for _, r := range backlog(100, Poll, start()) {
-		a.Admit(r.uid, r.class, start())
-	}
-	if wait := a.Admit("changed", Poll, start()); wait < 80*time.Second {
-		t.Errorf("A poll should wait for the backlog: got %s", wait)
-	}
-	if wait := a.Admit("changed", Urgent, start()); wait != 0 {
-		t.Errorf("A poll whose spec changes meanwhile should start at once: waits %s", wait)
 	}
 }
 
@@ -427,106 +399,93 @@ func TestAdmit_UrgentComesFirstAfterThrottling(t *testing.T) {
 	})
 }
 
+// ask returns how long a new reconcile waits.
+func ask(a *Account, c Class, now time.Time) time.Duration {
+	_, wait := a.Admit(nil, c, now)
+	return wait
+}
+
+// waitAll returns the places of n reconciles that ask at once.
+func waitAll(a *Account, n int, c Class, now time.Time) []*Place {
+	var places []*Place
+	for range n {
+		p, _ := a.Admit(nil, c, now)
+		places = append(places, p)
+	}
+	return places
+}
+
 func TestAdmit_PlacesThatAreGivenUp(t *testing.T) {
-	type step func(a *Account, q arrivals, now time.Time)
-	leave := func(most int) step {
-		return func(a *Account, q arrivals, _ time.Time) {
-			for _, r := range q[:most] {
-				a.Leave(r.uid)
-			}
-		}
-	}
-	arrive := func(n int, c Class) step {
-		return func(a *Account, _ arrivals, now time.Time) {
-			for _, r := range backlog(n, c, now) {
-				a.Admit(r.uid, r.class, now)
-			}
-		}
-	}
 	cases := map[string]struct {
 		reason string
-		steps  []step    // ten seconds after a backlog of 3000 urgent reconciles arrived
-		uid    types.UID // of the reconcile that asks then, a new one if it is empty
-		asks   Class
+		left   int // of 3000 urgent reconciles that wait
+		class  Class
 		most   time.Duration
 	}{
-		"AllLeft": {
-			reason: "A new reconcile should not wait for places that are given up.",
-			steps:  []step{leave(3000)},
-			asks:   Urgent,
-		},
-		"SomeLeft": {
-			reason: "A new reconcile should wait only for those that still wait.",
-			steps:  []step{leave(2990)},
-			asks:   Urgent,
-			most:   1100 * time.Millisecond,
-		},
-		"LessUrgent": {
-			reason: "A poll should not wait for more urgent places that are given up.",
-			steps:  []step{leave(3000)},
-			asks:   Poll,
-		},
-		"LessUrgentWait": {
-			reason: "A poll should not wait because older polls would have waited for places that are given up.",
-			steps:  []step{arrive(10, Poll), leave(3000)},
-			asks:   Poll,
-			most:   1100 * time.Millisecond,
-		},
-		"Event": {
-			reason: "A reconcile that waits and is triggered by an event should get a place that is given up.",
-			steps:  []step{leave(2999)},
-			uid:    types.UID(fmt.Sprintf("%d-%d-%d", Urgent, start().UnixNano(), 2999)),
-			asks:   Urgent,
-		},
-		"NoneLeft": {
-			reason: "A new reconcile should wait for all that still wait.",
-			asks:   Urgent,
-			most:   5 * time.Minute,
-		},
+		"All":        {"A new reconcile should not wait for places that are given up.", 3000, Urgent, 0},
+		"Some":       {"A new reconcile should not wait for those that return later.", 2990, Urgent, 0},
+		"LessUrgent": {"A poll should not wait for more urgent places that are given up.", 3000, Poll, 0},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := newAccount(&Counts{}, 10, 10)
-			q := backlog(3000, Urgent, start())
-			for _, r := range q {
-				a.Admit(r.uid, r.class, start())
-			}
+			places := waitAll(a, 3000, Urgent, start())
 			now := start().Add(10 * time.Second)
-			for _, s := range tc.steps {
-				s(a, q, now)
+			for _, p := range places[:tc.left] {
+				p.Leave()
 			}
-			uid := tc.uid
-			if uid == "" {
-				uid = "new"
-			}
-			wait := a.Admit(uid, tc.asks, now)
-			if wait > tc.most || wait < tc.most*9/10 {
-				t.Errorf("\n%s\nAdmit(...): waits %s, want about %s", tc.reason, wait, tc.most)
+			if wait := ask(a, tc.class, now); wait > tc.most {
+				t.Errorf("\n%s\nAdmit(...): waits %s", tc.reason, wait)
 			}
 
 			// All others still get the whole rate.
 			n := 0
-			end := simulate(a, backlog(500, Poll, now.Add(wait)), func(arrival) { n++ })
-			if took := end.Sub(now.Add(wait)); name != "NoneLeft" && took > 55*time.Second {
+			end := simulate(a, backlog(500, Poll, now), func(arrival) { n++ })
+			if took := end.Sub(now); took > 55*time.Second {
 				t.Errorf("\n%s\n%d more reconciles should use the whole rate: took %s", tc.reason, n, took)
 			}
 		})
 	}
 }
 
+func TestAdmit_Event(t *testing.T) {
+	a := newAccount(&Counts{}, 1, 1)
+	waitAll(a, 1, Poll, start())
+	places := waitAll(a, 2, Poll, start())
+	again := func(i int, c Class, after time.Duration) (wait time.Duration) {
+		places[i], wait = a.Admit(places[i], c, start().Add(after))
+		return wait
+	}
+	got := []time.Duration{
+		again(1, Poll, 300*time.Millisecond), again(0, Poll, 300*time.Millisecond), again(0, Poll, time.Second),
+	}
+	if diff := cmp.Diff([]time.Duration{1700 * time.Millisecond, 700 * time.Millisecond, 0}, got); diff != "" {
+		t.Errorf("An event should not change the turn of a reconcile that waits: -want, +got:\n%s", diff)
+	}
+}
+
+func TestAdmit_ChangesItsClass(t *testing.T) {
+	a := newAccount(&Counts{}, 1, 10)
+	waitAll(a, 100, Poll, start())
+	p, wait := a.Admit(nil, Poll, start())
+	if wait < 80*time.Second {
+		t.Errorf("A poll should wait for the backlog: got %s", wait)
+	}
+	if p, wait = a.Admit(p, Urgent, start()); wait > time.Second {
+		t.Errorf("A poll whose spec changes meanwhile should come next: waits %s", wait)
+	}
+	if _, wait = a.Admit(p, Poll, start()); wait < 80*time.Second {
+		t.Errorf("A reconcile that is no longer urgent should wait for the backlog: waits %s", wait)
+	}
+}
+
 func TestAdmit_ForgetsThoseThatDoNotComeBack(t *testing.T) {
 	a := newAccount(&Counts{}, 100, 1)
-	for i := range 1000 {
-		a.Admit(types.UID(fmt.Sprint("gone-", i)), Poll, start())
-	}
+	waitAll(a, 1000, Poll, start())
 	later := start().Add(time.Hour)
-	for i := range 1000 {
-		a.Admit(types.UID(fmt.Sprint("late-", i)), Poll, later)
-	}
-	for i := range 200 {
-		a.Admit(types.UID(fmt.Sprint("later-", i)), Poll, later.Add(time.Hour))
-	}
-	if n := len(a.waiting); n > 1400 {
+	waitAll(a, 1000, Poll, later)
+	waitAll(a, 200, Poll, later.Add(time.Hour))
+	if n := len(a.waiting.queues[Poll]); n > 1400 {
 		t.Errorf("Objects that no longer exist should be forgotten: %d wait", n)
 	}
 }
@@ -534,41 +493,37 @@ func TestAdmit_ForgetsThoseThatDoNotComeBack(t *testing.T) {
 func TestCharge(t *testing.T) {
 	a := newAccount(&Counts{}, 10, 5)
 	a.Charge(25, start())
-	waits := []time.Duration{a.Admit("urgent", Urgent, start()), a.Admit("poll", Poll, start())}
-	if diff := cmp.Diff([]time.Duration{2100 * time.Millisecond, 2200 * time.Millisecond}, waits); diff != "" {
-		t.Errorf(
-			"A reconcile should wait for the tokens of calls that did not wait, and a poll for the reserved one: -want, +got:\n%s",
-			diff,
-		)
+	if got, want := ask(a, Urgent, start()), 2100*time.Millisecond; got != want {
+		t.Errorf("A reconcile should wait for the tokens of calls that did not wait: want %s, got %s", want, got)
 	}
 	a.Charge(math.MaxInt, start())
-	if got := a.tokens(start()); got < -601 {
+	if got := a.available(start()); got < -601 {
 		t.Errorf("The debt of an account should be bounded: got %v tokens", got)
 	}
 	a.Charge(-5, start())
-	if got := a.tokens(start()); got > -600 {
+	if got := a.available(start()); got > -600 {
 		t.Errorf("A negative charge should return nothing: got %v tokens", got)
 	}
 }
 
 func TestRefund(t *testing.T) {
 	a := newAccount(&Counts{}, 1, 2)
-	a.Admit("a", Urgent, start())
+	ask(a, Urgent, start())
 	a.Refund(start())
 	a.Refund(start())
-	if got := a.tokens(start()); got > 2 {
+	if got := a.available(start()); got > 2 {
 		t.Errorf("A bucket should not get more tokens than its burst: got %v", got)
 	}
 }
 
 func TestMeter_CallsAfterClose(t *testing.T) {
 	a := newAccount(&Counts{}, rate.Every(time.Hour), 2)
-	a.Admit("uid", Urgent, time.Now())
+	ask(a, Urgent, time.Now())
 	m := &Meter{}
 	m.Open(a, true)
 	m.Close()
 	m.Charge()
-	if got := a.tokens(time.Now()); got > 1.5 {
+	if got := a.available(time.Now()); got > 1.5 {
 		t.Errorf("A call of an operation that outlives its reconcile should be charged: %v tokens are left", got)
 	}
 }
@@ -597,7 +552,7 @@ func TestThrottled(t *testing.T) {
 			if diff := cmp.Diff(start().Add(tc.want), a.Throttled(tc.after, start(), start())); diff != "" {
 				t.Errorf("\n%s\nThrottled(...): -want, +got:\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(tc.want, a.Admit("urgent", Urgent, start())); diff != "" {
+			if diff := cmp.Diff(tc.want, ask(a, Urgent, start())); diff != "" {
 				t.Errorf("\n%s\nAdmit(...): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -691,16 +646,16 @@ func TestThrottled_TicketIsDueAtTheRecoveringRate(t *testing.T) {
 	a.Charge(10+45, start())
 
 	// Until the first step, 6s after the start, 30 tokens. Then 16 more at 6 a second.
-	wait := a.Admit("object", Urgent, start())
+	wait := ask(a, Urgent, start())
 	if want := 6*time.Second + 16*time.Second/6; wait < want || wait > want+time.Microsecond {
 		t.Errorf("A ticket should be due when the recovering rate has paid the debt: got %s, want %s", wait, want)
 	}
 	a.Refund(start().Add(7 * time.Second))
 	due := start().Add(wait)
-	if again := a.Admit("object", Urgent, due); again != 0 {
+	if again := ask(a, Urgent, due); again != 0 {
 		t.Errorf("A reconcile should start when its ticket is due: waits %s more", again)
 	}
-	if got := a.tokens(due); math.Abs(got-1) > tolerance {
+	if got := a.available(due); math.Abs(got-1) > tolerance {
 		t.Errorf("Only the token that was given back should be left: got %v", got)
 	}
 }
@@ -785,93 +740,6 @@ func TestThrottled_BacklogUsesTheRecoveredRate(t *testing.T) {
 	}
 }
 
-func TestRepaired(t *testing.T) {
-	// A call at the time after the start. failing is the time since which its object fails, or zero.
-	type call struct {
-		after, failing time.Duration
-		ok             bool
-	}
-	broken := []call{{}, {}, {}, {}, {after: time.Minute}, {after: 61 * time.Second, ok: true}}
-	cases := map[string]struct {
-		reason string
-		calls  []call
-		failed time.Duration
-		at     time.Duration
-		want   bool
-	}{
-		"Repaired": {
-			reason: "An account whose calls succeed again should count as repaired.",
-			calls:  broken,
-			at:     62 * time.Second,
-			want:   true,
-		},
-		"FailedSince": {
-			reason: "A failure after the repair has another reason.",
-			calls:  broken,
-			failed: 62 * time.Second,
-			at:     63 * time.Second,
-		},
-		"LongAgo": {
-			reason: "An account should not count as repaired for ever.",
-			calls:  broken,
-			at:     61*time.Second + repairTime,
-		},
-		"FewFailures": {
-			reason: "A few failures do not show that an account is broken.",
-			calls:  []call{{}, {}, {}, {}, {after: time.Minute, ok: true}},
-			at:     time.Minute,
-		},
-		"ShortTime": {
-			reason: "An account in which a call has just succeeded is not broken.",
-			calls: []call{
-				{ok: true}, {}, {}, {}, {}, {}, {}, {after: time.Minute - 1, ok: true},
-			},
-			at: time.Minute,
-		},
-		"FailedBeforeLastRepair": {
-			reason: "Objects that did not recover with the account should not show that it is broken again.",
-			calls: append(slices.Clone(broken), []call{
-				{after: 10 * time.Minute, failing: 2 * time.Second},
-				{after: 10 * time.Minute, failing: 2 * time.Second},
-				{after: 10 * time.Minute, failing: 2 * time.Second},
-				{after: 10 * time.Minute, failing: 2 * time.Second},
-				{after: 10 * time.Minute, failing: 2 * time.Second},
-				{after: 11 * time.Minute, ok: true},
-			}...),
-			at: 11 * time.Minute,
-		},
-		"FailedAgain": {
-			reason: "An account can be broken again by objects that had recovered.",
-			calls: append(slices.Clone(broken), []call{
-				{after: 10 * time.Minute, failing: 9 * time.Minute},
-				{after: 10 * time.Minute, failing: 9 * time.Minute},
-				{after: 10 * time.Minute, failing: 9 * time.Minute},
-				{after: 10 * time.Minute},
-				{after: 10 * time.Minute},
-				{after: 11 * time.Minute, ok: true},
-			}...),
-			at:   11 * time.Minute,
-			want: true,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			a := newAccount(&Counts{}, 10, 10)
-			for _, c := range tc.calls {
-				failing := time.Time{}
-				if c.failing > 0 {
-					failing = start().Add(c.failing)
-				}
-				a.Reached(c.ok, failing, start().Add(c.after))
-			}
-			got := a.Repaired(start().Add(tc.failed), start().Add(tc.at))
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("\n%s\nRepaired(...): -want, +got:\n%s", tc.reason, diff)
-			}
-		})
-	}
-}
-
 func TestAccount_IsKept(t *testing.T) {
 	as, _ := NewAccounts(10, 10)
 	a := as.Account(Key{Name: "used"}, "ProviderConfig", start())
@@ -882,7 +750,7 @@ func TestAccount_IsKept(t *testing.T) {
 	a.Throttled(10*time.Hour, start(), start())
 	for i := range 100000 {
 		now := start().Add(time.Duration(i) * time.Second / 10)
-		as.Account(Key{Name: fmt.Sprint(i)}, "ProviderConfig", now).Admit("uid", Poll, now)
+		ask(as.Account(Key{Name: fmt.Sprint(i)}, "ProviderConfig", now), Poll, now)
 	}
 	if n := len(as.accounts); n > 2500 {
 		t.Errorf("Accounts that are not used should be forgotten: got %d", n)
@@ -905,7 +773,7 @@ func TestAccount_IsIdleDuringALongCall(t *testing.T) {
 			as, _ := NewAccounts(10, 10)
 			key, began := Key{Name: "used"}, time.Now().Add(-time.Hour)
 			a := as.Account(key, "ProviderConfig", began)
-			a.Admit("uid", Urgent, began)
+			ask(a, Urgent, began)
 			m := &Meter{}
 			m.Open(a, true)
 			m.Charge()
@@ -917,7 +785,7 @@ func TestAccount_IsIdleDuringALongCall(t *testing.T) {
 			}
 			if tc.another {
 				a = as.Account(key, "ProviderConfig", time.Now())
-				a.Admit("other", Urgent, time.Now())
+				ask(a, Urgent, time.Now())
 			}
 			m.Ended(throttledFor(time.Hour), false)
 			until := as.Account(key, "ProviderConfig", time.Now()).Closed()
@@ -936,8 +804,8 @@ func TestAccount_IsForgottenWithoutItsReconciles(t *testing.T) {
 	for i := range 100000 {
 		now := start().Add(time.Duration(i) * time.Second / 10)
 		a := as.Account(Key{Name: fmt.Sprint(i)}, "ProviderConfig", now)
-		a.Admit("first", Poll, now)
-		if a.Admit("deleted while it waits", Poll, now) == 0 {
+		ask(a, Poll, now)
+		if ask(a, Poll, now) == 0 {
 			t.Fatal("The second reconcile should wait for a token.")
 		}
 	}
@@ -988,7 +856,7 @@ func BenchmarkAdmit(b *testing.B) {
 		now := time.Now()
 		a := as.Account(k, "ProviderConfig", now)
 		if as.Spread("1c6a4ad2-9bd4-4b46-8c5e-c5fc6ccb8d0d", time.Minute, now) > time.Hour ||
-			a.Admit("uid", Poll, now) > 0 {
+			ask(a, Poll, now) > 0 {
 			b.Fatal("it has to wait")
 		}
 	}

@@ -134,7 +134,7 @@ func (as *Accounts) Tokens(kind string, now time.Time) (fewest float64, found bo
 		if a.counts != counts {
 			continue
 		}
-		if n := a.tokens(now); !found || n < fewest {
+		if n := a.available(now); !found || n < fewest {
 			fewest, found = n, true
 		}
 	}

@@ -13,10 +13,10 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
+	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
@@ -34,10 +34,10 @@ import (
 // that is paused, or whose deletion leaves the external resource alone, needs no token.
 //
 // New deletions, new and changed specs and, with crossplane-runtime v2.3 or later, requested
-// reconciles have the highest priority, polls have the lowest. In between are retries of
-// deletions, and managed resources that are not Ready yet. When five reconciles of other
-// priorities have started, one of a lower priority that waits is next. After a start, the polls of managed resources that were
-// Synced and Ready are spread over the poll interval.
+// reconciles are urgent. Retries of deletions, and managed resources that are not Ready yet, settle. All
+// others are polls. Of ten reconciles that start while all three wait, six are urgent, three settle and one
+// is a poll; the share of one that does not wait is for the others. After a start, the polls of managed
+// resources that were Synced and Ready are spread over the poll interval, unless an operation has failed.
 //
 // Without With only an external system that throttles limits calls: see Throttled.
 // With panics if l is nil, or not made by New.
@@ -57,28 +57,21 @@ type admission struct {
 	layer.External
 
 	limits   *Limits
-	policies bool
-	poll     time.Duration
+	settings layer.Settings
 	log      logging.Logger
 
-	// retried is when a managed resource was last reconciled because its account was repaired.
-	// One that still fails then does not fail because of the account.
-	store   *store.Store
-	retried store.Key[time.Time]
+	// requested is the last request for which a reconcile has started. Upstream doesn't handle the request while
+	// a deletion waits.
+	store     *store.Store
+	requested store.Key[string]
 
 	// places has the place of each managed resource that waits for a token, by its name: the
 	// UID of one that no longer exists is not known.
 	mu     sync.Mutex
-	places map[client.ObjectKey]place
+	places map[client.ObjectKey]*limit.Place
 
 	// keyErr is the error of a WithAccountKey function that panicked in this reconcile.
 	keyErr seam.Slot[error]
-}
-
-// A place says for whose token a managed resource waits.
-type place struct {
-	account *limit.Account
-	uid     types.UID
 }
 
 func newAdmission(l *Limits) layer.New {
@@ -86,8 +79,8 @@ func newAdmission(l *Limits) layer.New {
 		a := &admission{
 			External: next,
 			limits:   l,
-			policies: p.Settings.Policies,
-			poll:     p.Settings.PollInterval,
+			settings: p.Settings,
+			places:   map[client.ObjectKey]*limit.Place{},
 			log:      p.Log,
 			store:    p.Store,
 		}
@@ -117,74 +110,59 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 	}
 	now := time.Now()
 	acc := a.account(ctx, s, mg, now)
-	if meta.IsPaused(mg) || a.policies && len(mg.GetManagementPolicies()) == 0 || orphans(mg) {
-		a.move(s.Key(), place{})
+	if meta.IsPaused(mg) || a.settings.Policies && len(mg.GetManagementPolicies()) == 0 || orphans(mg) {
+		a.leave(s.Key())
 		s.Meter().Open(acc, false)
 		return nil
 	}
 
-	repaired := a.repaired(mg, acc, now)
-	c := classOf(mg, repaired)
-	wait := time.Duration(0)
-	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) {
-		poll := a.poll
-		if d, ok := meta.GetPollInterval(mg); ok {
-			poll = min(poll, d)
-		}
-		wait = a.limits.accounts.Spread(mg.GetUID(), poll, now)
-	}
-	at := place{}
-	if wait == 0 {
-		if wait = acc.Admit(mg.GetUID(), c, now); wait > 0 {
-			at = place{account: acc, uid: mg.GetUID()}
+	request := requestOf(mg)
+	c := classOf(mg, request != "" && request != a.requested.Get(a.store, mg))
+	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) && !failed(mg) {
+		if wait := a.limits.accounts.Spread(mg.GetUID(), a.settings.Poll(mg), now); wait > 0 {
+			a.leave(s.Key())
+			return &seam.Postponed{After: wait, Priority: handler.LowPriority}
 		}
 	}
-	a.move(s.Key(), at)
-	if wait == 0 {
-		if repaired {
-			a.retried.Update(a.store, mg, func(at *time.Time) { *at = now })
+	if wait := a.admit(s.Key(), acc, c, now); wait > 0 {
+		p := &seam.Postponed{After: wait}
+		if c == limit.Poll {
+			p.Priority = handler.LowPriority
 		}
-		s.Meter().Open(acc, true)
-		return nil
+		return p
 	}
-	if c == limit.Poll {
-		return &seam.Postponed{After: wait, Priority: handler.LowPriority}
+	if request != "" {
+		a.requested.Update(a.store, mg, func(last *string) { *last = request })
 	}
-	return &seam.Postponed{After: wait}
+	s.Meter().Open(acc, true)
+	return nil
 }
 
-// move records the place for whose token a managed resource waits now, if any, and gives up an
-// earlier one: reconciles of its account would wait although nothing uses that token.
-func (a *admission) move(name client.ObjectKey, to place) {
+// admit takes a token, or returns how long to wait for it.
+func (a *admission) admit(name client.ObjectKey, acc *limit.Account, c limit.Class, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	from, waited := a.places[name]
-	switch {
-	case from == to:
-		return
-	case to != place{}:
-		if a.places == nil {
-			a.places = map[client.ObjectKey]place{}
-		}
-		a.places[name] = to
-	default:
-		// A map does not shrink by itself.
-		if delete(a.places, name); len(a.places) == 0 {
-			a.places = nil
-		}
+	p, wait := acc.Admit(a.places[name], c, now)
+	if a.places[name] = p; p == nil {
+		delete(a.places, name)
 	}
-	if waited {
-		from.account.Leave(from.uid)
-	}
+	return wait
 }
 
-func (a *admission) gone(s *seam.Session) { a.move(s.Key(), place{}) }
+// leave gives up the place of a managed resource: others would wait for it.
+func (a *admission) leave(name client.ObjectKey) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.places[name].Leave()
+	delete(a.places, name)
+}
 
-// repaired reports whether mg has failed, and was not reconciled since its account was repaired.
-func (a *admission) repaired(mg resource.Managed, acc *limit.Account, now time.Time) bool {
-	synced := mg.GetCondition(xpv2.TypeSynced)
-	return synced.Status == corev1.ConditionFalse && acc.Repaired(synced.LastTransitionTime.Time, now) &&
-		acc.Repaired(a.retried.Get(a.store, mg), now)
+func (a *admission) gone(s *seam.Session) { a.leave(s.Key()) }
+
+// failed reports whether the last operation has failed, which its managed resource may not show yet.
+func failed(mg resource.Managed) bool {
+	r := creation.Last(mg).Record
+	return r != nil && r.Error != ""
 }
 
 // orphans reports whether the deletion of mg makes no calls, because the external resource stays.
@@ -241,12 +219,12 @@ func callKey(
 	return fn(ctx, mg)
 }
 
-// classOf returns how urgent the reconcile of mg is. repaired reports whether it has failed in an
-// account that works again.
-func classOf(mg resource.Managed, repaired bool) limit.Class {
+// classOf returns how urgent the reconcile of mg is. requested reports whether it has a request for which none has
+// started yet.
+func classOf(mg resource.Managed, requested bool) limit.Class {
 	synced := mg.GetCondition(xpv2.TypeSynced)
 	switch {
-	case isRequested(mg), synced.Reason == xpv2.ReasonReconcilePaused:
+	case requested, synced.Reason == xpv2.ReasonReconcilePaused:
 		return limit.Urgent
 	case meta.WasDeleted(mg) && isRetriedDeletion(mg):
 		return limit.Settling
@@ -254,8 +232,7 @@ func classOf(mg resource.Managed, repaired bool) limit.Class {
 		synced.Status == corev1.ConditionUnknown || synced.Status == "", // Nothing has been done for it yet.
 		synced.ObservedGeneration != 0 && synced.ObservedGeneration != mg.GetGeneration():
 		return limit.Urgent
-	case repaired,
-		!isTrue(mg, xpv2.TypeReady) && (synced.Status == corev1.ConditionTrue || synced.Reason == ReasonThrottled):
+	case !isTrue(mg, xpv2.TypeReady) && (synced.Status == corev1.ConditionTrue || synced.Reason == ReasonThrottled):
 		return limit.Settling
 	default:
 		return limit.Poll
@@ -284,14 +261,13 @@ func isTrue(mg resource.Managed, t xpv2.ConditionType) bool {
 	return mg.GetCondition(t).Status == corev1.ConditionTrue
 }
 
-// isRequested reports whether an annotation requests a reconcile that was not handled yet.
-func isRequested(mg resource.Managed) bool {
-	token, ok := mg.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]
-	if !ok {
-		return false
+// requestOf returns the request for a reconcile, by an annotation, that was not handled yet.
+func requestOf(mg resource.Managed) string {
+	token := mg.GetAnnotations()[meta.AnnotationKeyReconcileRequestedAt]
+	if h, ok := mg.(requestHandler); !ok || lastHandled(h) == token {
+		return ""
 	}
-	h, ok := mg.(requestHandler)
-	return ok && lastHandled(h) != token
+	return token
 }
 
 // A requestHandler stores the last requested reconcile that was handled. Managed resources

@@ -9,7 +9,6 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"github.com/pkg/errors"
-	corev1 "k8s.io/api/core/v1"
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,7 +31,7 @@ type callErrors struct {
 
 	limits  *Limits
 	kind    schema.GroupVersionKind
-	retry   time.Duration
+	retry   func(mg client.Object) time.Duration
 	configs providerConfigs
 
 	store *store.Store
@@ -67,7 +66,7 @@ func newCallErrors(l *Limits) layer.New {
 			External: next,
 			limits:   l,
 			kind:     p.Kind,
-			retry:    p.Settings.RetryInterval,
+			retry:    p.Settings.Retry,
 			configs:  newProviderConfigs(p.Client, p.Scheme, p.Kind.Group),
 			store:    p.Store,
 		}
@@ -91,7 +90,6 @@ func (e *callErrors) Connect(ctx context.Context, c *layer.Call) error {
 	if err == nil || kerrors.IsConflict(err) {
 		return err
 	}
-	e.reached(c, false)
 
 	if failure.Of(err, c.Now()).APIServer {
 		// The API server throttles, not the external system.
@@ -117,12 +115,10 @@ func (e *callErrors) Observe(ctx context.Context, c *layer.Call) (layer.Observat
 	}
 	if err != nil {
 		if !kerrors.IsConflict(err) {
-			e.reached(c, false)
 			e.judge(c, err, true)
 		}
 		return o, err
 	}
-	e.reached(c, true)
 
 	f := e.last.Get(e.store, c.Managed)
 	if f == (failedCall{}) {
@@ -158,7 +154,7 @@ func (e *callErrors) Observe(ctx context.Context, c *layer.Call) (layer.Observat
 		o.ResourceUpToDate = true
 		return o, nil
 	}
-	c.Requeue(seam.InsteadOfBackoff(e.retry))
+	c.Requeue(seam.InsteadOfBackoff(e.retry(c.Managed)))
 	return o, seam.Conflict(c.Managed, "its create failed with a terminal error")
 }
 
@@ -232,19 +228,6 @@ func (e *callErrors) forget(mg resource.Managed) {
 
 func (e *callErrors) gone(s *seam.Session) { e.limits.setTerminal(e.kind, s.Key(), false) }
 
-// reached records in the account whether the external system answers.
-func (e *callErrors) reached(c *layer.Call, ok bool) {
-	a := c.Meter().Account()
-	if a == nil {
-		return
-	}
-	failing := time.Time{}
-	if synced := seam.ConditionOf(c.Base(), xpv2.TypeSynced); synced.Status == corev1.ConditionFalse {
-		failing = synced.LastTransitionTime.Time
-	}
-	a.Reached(ok, failing, time.Now())
-}
-
 // judge says in Synced what an error means that upstream is about to report. After a terminal error the
 // poll interval replaces the backoff. An object that is throttled keeps its own backoff.
 func (e *callErrors) judge(c *layer.Call, err error, polled bool) {
@@ -255,7 +238,7 @@ func (e *callErrors) judge(c *layer.Call, err error, polled bool) {
 	case v.Terminal:
 		at := e.slot.In(c.Session)
 		at.terminal, at.polled = deletion.Cut(err.Error(), deletion.MaxMessageLength), polled
-		c.Requeue(seam.InsteadOfBackoff(e.retry))
+		c.Requeue(seam.InsteadOfBackoff(e.retry(c.Managed)))
 	case v.Throttled && closed.After(now):
 		e.slot.In(c.Session).throttled = closed
 	}

@@ -34,8 +34,7 @@ type Limits struct {
 type Option func(*Limits)
 
 // New returns limits of perSecond calls for each account, with bursts of up to burst
-// calls. Choose both a little lower than the limits of the external system. A fifth of the
-// burst is reserved for new deletions, changed specs and requested reconciles.
+// calls. Choose both a little lower than the limits of the external system.
 //
 // It panics if perSecond is not a finite number greater than 0, or burst is less than 1.
 func New(perSecond float64, burst int, o ...Option) *Limits {

@@ -80,7 +80,7 @@ func TestWithRateLimits(t *testing.T) {
 		wantStart   bool
 	}{
 		"Poll": {
-			reason: "A poll should leave the last tokens alone.",
+			reason: "A poll should leave the token to one that came before.",
 			bucket: []kit.BucketModifier{kit.WithReconciledStatus},
 		},
 		"New": {reason: "A new managed resource should come first.", wantStart: true},
@@ -130,7 +130,7 @@ func TestWithRateLimits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				api := testkit.NewAPI(kit.NewBucket(tc.bucket...))
 				ext := &kit.CountingClient{}
-				limits := New(1, 5)
+				limits := New(1, 1)
 				o := []managed.ReconcilerOption{
 					managed.WithInitializers(), ext.Connect(), With(limits), managed.WithPollInterval(time.Nanosecond),
 				}
@@ -139,10 +139,11 @@ func TestWithRateLimits(t *testing.T) {
 				}
 				r := managed.NewReconciler(api.Manager(), resource.ManagedKind(testkit.BucketKind()), o...)
 
-				// Four of five tokens are used, so that one of the reserved tokens is left.
-				limits.accounts.Account(
-					limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now(),
-				).Charge(4, time.Now())
+				// There is one token, and a poll waits for it.
+				account := limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now())
+				account.Charge(1, time.Now())
+				account.Admit(nil, limit.Poll, time.Now())
+				time.Sleep(time.Second)
 
 				res := kit.ReconcileOnce(t, r, "b")
 				if started := api.Writes() > 0 || len(ext.Calls) > 0; started != tc.wantStart {
@@ -266,21 +267,6 @@ func TestWithRateLimits_Spreads(t *testing.T) {
 		kit.ReconcileOnce(t, r, "new")
 		if len(ext.Calls) == before {
 			t.Error("A new managed resource should not wait for its time.")
-		}
-	})
-}
-
-func TestWithRateLimits_SpreadsOverTheAnnotatedPollInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := testkit.NewAPI(
-			kit.NewBucket(kit.WithReconciledStatus, kit.WithAnnotation(meta.AnnotationKeyPollInterval, "30s")),
-		)
-		ext := &kit.CountingClient{}
-		r := kit.NewBucketReconciler(
-			api, ext.Connect(), With(New(100, 100)), managed.WithPollInterval(10*time.Hour),
-		)
-		if res := kit.ReconcileOnce(t, r, "b"); res.RequeueAfter > 30*time.Second {
-			t.Errorf("A poll should not wait longer than its annotation says: got %s", res.RequeueAfter)
 		}
 	})
 }
@@ -478,18 +464,18 @@ func TestWithRateLimits_FailingManagedResources(t *testing.T) {
 		want    int           // observations of the others in 20 minutes
 	}{
 		"NeverDown": {
-			reason:  "An account in which some managed resources fail should not count as repaired.",
+			reason:  "Polls should go on while some managed resources fail.",
 			failing: 100,
 			want:    400,
 		},
-		"Repaired": {
-			reason:  "A managed resource that still fails after a repair should come before polls only once.",
+		"DownBefore": {
+			reason:  "Polls should go on while some managed resources still fail after all have failed.",
 			down:    2 * time.Minute,
 			failing: 100,
 			want:    400,
 		},
 		"MostFail": {
-			reason:  "The retries after a repair should not look like an account that is broken again.",
+			reason:  "Polls should go on while most managed resources fail.",
 			down:    2 * time.Minute,
 			failing: 285,
 			want:    25,
@@ -539,20 +525,11 @@ func TestWithRateLimits_FailingManagedResources(t *testing.T) {
 func TestClassOf(t *testing.T) {
 	throttled := (&reportedErrors{throttled: time.Now()}).condition().WithObservedGeneration(1)
 	cases := map[string]struct {
-		reason   string
-		bucket   []kit.BucketModifier
-		repaired bool // the account
-		want     limit.Class
+		reason    string
+		bucket    []kit.BucketModifier
+		requested bool
+		want      limit.Class
 	}{
-		"FailingInRepairedAccount": {
-			reason: "A managed resource that failed should come before polls, but after new and changed ones, " +
-				"when its account works again.",
-			bucket: []kit.BucketModifier{
-				kit.WithReconciledStatus, kit.WithConditions(xpv2.ReconcileError(kit.ErrProvider)),
-			},
-			repaired: true,
-			want:     limit.Settling,
-		},
 		"New": {reason: "A new managed resource should come first.", want: limit.Urgent},
 		"Deleted": {
 			reason: "A deletion should come first.",
@@ -663,47 +640,9 @@ func TestClassOf(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			kit.ExpectEqual(t, tc.reason, "class", tc.want, classOf(kit.NewBucket(tc.bucket...), tc.repaired))
+			kit.ExpectEqual(t, tc.reason, "class", tc.want, classOf(kit.NewBucket(tc.bucket...), tc.requested))
 		})
 	}
-}
-
-func TestWithRateLimits_RepairedAccount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		withReconcileError := func(b *v1alpha1.Bucket) {
-			c := xpv2.ReconcileError(errors.New("invalid credentials"))
-			c.ObservedGeneration = 1
-			b.SetConditions(c)
-		}
-		api := testkit.NewAPI(
-			kit.NewBucket(kit.WithReconciledStatus, withReconcileError), kit.NewBucket(kit.WithName("neighbour")),
-			kit.NewBucket(kit.WithName("ready"), kit.WithReconciledStatus),
-		)
-		ext := &kit.CountingClient{Errs: map[string]error{"observe": errors.New("invalid credentials")}}
-		limits := New(1, 100)
-		r := kit.NewBucketReconciler(api, ext.Connect(), With(limits), managed.WithPollInterval(time.Nanosecond))
-		for range 10 {
-			time.Sleep(time.Second)
-			_, _ = r.Reconcile(t.Context(), kit.RequestFor("neighbour"))
-		}
-		time.Sleep(time.Second)
-		ext.Errs = nil
-		kit.ReconcileOnce(t, r, "neighbour")
-
-		// A poll waits because only reserved tokens are left.
-		account := limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now())
-		account.Charge(80, time.Now())
-		before := ext.Count("observe")
-		kit.ReconcileOnce(t, r, "ready")
-		kit.ExpectEqual(
-			t, "A reconcile that did not fail should wait as a poll.", "observations", before, ext.Count("observe"),
-		)
-		kit.ReconcileOnce(t, r, "b")
-		kit.ExpectEqual(
-			t, "A reconcile that failed should come first when calls of its account succeed again.", "observations",
-			before+1, ext.Count("observe"),
-		)
-	})
 }
 
 func TestWithAccountKey(t *testing.T) {

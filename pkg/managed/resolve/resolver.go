@@ -353,7 +353,12 @@ func (c *createResolver) find(
 	// Upstream leaves itself time to report an error, and so does this.
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Timeout)
 	defer cancel()
-	return c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: was.Since})
+	s.Meter().Charge()
+	f, err := c.finder.Find(ctx, o, asyncstate.Attempt{Type: asyncstate.Create, Number: 1, Started: was.Since})
+	if !failure.Of(err, s.Now()).APIServer {
+		s.Meter().Returned(err) // An API server throttles a Finder that connects, not the external system.
+	}
+	return f, err
 }
 
 // found stores that the create succeeded, and the external name.
