@@ -28,9 +28,9 @@ type conditionsKind struct {
 
 // newConditionsKind returns an error if the kind's Go type has status.conditions that can't hold a Crossplane condition.
 func newConditionsKind(of schema.GroupVersionKind, s *runtime.Scheme) (conditionsKind, error) {
-	v, err := s.New(of)
+	v, _ := s.New(of) // An unknown kind has no Go type.
 	o, ok := v.(client.Object)
-	if _, un := v.(runtime.Unstructured); err != nil || !ok || un {
+	if _, un := v.(runtime.Unstructured); !ok || un {
 		return conditionsKind{}, nil
 	}
 	k := conditionsKind{goType: reflect.TypeOf(o)}

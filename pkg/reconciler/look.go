@@ -52,12 +52,11 @@ func observe(ctx context.Context, r dependentReader, l DependentLister, o client
 	on.total = len(list)
 
 	for _, d := range list {
-		if late[d.GroupVersionKind] {
+		if late[d.GroupVersionKind] || ctx.Err() != nil {
 			continue
 		}
 		b, err := r.blocker(ctx, d, l, o)
 		switch {
-		case ctx.Err() != nil:
 		case errors.Is(err, errLate):
 			late[d.GroupVersionKind] = true
 			unknown = append(unknown, deletion.Cut(oneLine(d.Kind), maxKindLength)+" "+errLate.Error())

@@ -27,8 +27,9 @@ type Metrics struct {
 	deadlines *prometheus.CounterVec
 	orphaned  *prometheus.CounterVec
 
-	mu      sync.Mutex
-	reports map[reportKey]blockedReport
+	mu        sync.Mutex
+	reports   map[reportKey]blockedReport
+	withdrawn map[schema.GroupVersionKind]bool // Kinds whose reconcilers were stopped.
 }
 
 // reportKey is the name of an object that is being deleted. Another object may have it
@@ -64,7 +65,8 @@ func NewMetrics() *Metrics {
 			Name: "graft_deletion_orphaned_total",
 			Help: "Objects whose finalizers were removed because an operator asked for it.",
 		}, []string{"gvk"}),
-		reports: map[reportKey]blockedReport{},
+		reports:   map[reportKey]blockedReport{},
+		withdrawn: map[schema.GroupVersionKind]bool{},
 	}
 }
 
@@ -88,18 +90,30 @@ func (m *Metrics) collectors() []prometheus.Collector {
 
 // Withdraw the reports of the reconcilers of a kind. Call it when their controller
 // was stopped, because the kind is deleted for example: they won't see that its
-// objects no longer exist.
+// objects no longer exist. Their later reports are ignored, until New returns another
+// reconciler of the kind.
 func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.withdrawn[of] = true
 	maps.DeleteFunc(m.reports, func(d reportKey, _ blockedReport) bool { return d.kind == of })
 	m.blocked.DeletePartialMatch(prometheus.Labels{"gvk": of.String()})
+}
+
+// joined notes that there is a new reconciler of a kind.
+func (m *Metrics) joined(of schema.GroupVersionKind) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.withdrawn, of)
 }
 
 // reported notes why an object is still there.
 func (m *Metrics) reported(d reportKey, said blockedReport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.withdrawn[d.kind] {
+		return
+	}
 	m.withdraw(d)
 	m.reports[d] = said
 	m.blocked.WithLabelValues(d.kind.String(), string(said.reason)).Inc()

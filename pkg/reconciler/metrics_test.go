@@ -265,6 +265,9 @@ func TestMetricsWithdraw(t *testing.T) {
 		}
 	}
 	mustReconcile(t, r, stays)
+	check("a reconciler that was withdrawn reports nothing", map[string]int{})
+	r.restart()
+	mustReconcile(t, r, stays)
 	check("a reconciler that is started later reports", requested(1))
 }
 

@@ -90,8 +90,8 @@ func (d *deletionReporter) announce(ctx context.Context, s *seam.Session, o clie
 			reason, message = c.Reason, c.Message
 		}
 		reason, message, news = d.escape.Announced(s, server, reason, message)
-		if ready := d.escape.Objects.ConditionOf(server, xpv2.TypeReady); !news && ready.Status == corev1.ConditionFalse &&
-			ready.Reason == xpv2.ReasonDeleting {
+		ready := d.escape.Objects.ConditionOf(server, xpv2.TypeReady)
+		if !news && ready.Status == corev1.ConditionFalse && ready.Reason == xpv2.ReasonDeleting {
 			return nil
 		}
 		return Deleting(s.Now(), reason, message)

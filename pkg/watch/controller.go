@@ -236,12 +236,12 @@ func (c *controller) stopWatches(stop func(w *controllerWatch) bool) []*controll
 	for id, w := range c.watches {
 		if stop(w) {
 			delete(c.watches, id)
+			w.remove() // With the lock: ended waits for all goroutines, and no other may start then.
 			stopped = append(stopped, w)
 		}
 	}
 	c.mu.Unlock()
 	for _, w := range stopped {
-		w.remove()
 		c.metrics.WatchStopped(c.name, w.id.Type)
 		c.log.Debug("Stopped watching GVK", "controller", c.name, "watch-type", w.id.Type, "watched-gvk", w.id.GVK)
 	}
