@@ -21,8 +21,9 @@ func TestPollInterval(t *testing.T) {
 	}{
 		"Annotation": {reason: "The annotation should count.", want: 7 * time.Hour},
 		"Minimum": {
-			reason: "The minimum should count.", options: []managed.ReconcilerOption{managed.WithMinPollInterval(9 * time.Hour)},
-			want: 9 * time.Hour,
+			reason:  "The minimum should count.",
+			options: []managed.ReconcilerOption{managed.WithMinPollInterval(9 * time.Hour)},
+			want:    9 * time.Hour,
 		},
 		"Hook": {
 			reason: "The hook should count.",
