@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,7 +88,7 @@ func Of(err error, now time.Time) Meaning {
 		return m
 	}
 	switch text := err.Error(); {
-	case m.Evidence == None, m.Evidence == Text:
+	case m.Evidence == None:
 		return OfText(text)
 	case matches("login", text):
 		if m.Answer == Refused || m.Answer == NotFound {
@@ -141,19 +142,24 @@ func readTypes(err error, now time.Time) reading {
 	if s, ok := err.(*statement); ok { //nolint:errorlint // The causes are visited one by one.
 		return reading{Meaning: s.meaning}
 	}
-	inner, causes := reading{}, causes(err)
-	for _, cause := range causes {
+	var inner reading
+	var untyped []error
+	for _, cause := range causes(err) {
 		if cause == nil {
 			continue
 		}
 		r := readTypes(cause, now)
-		if len(causes) > 1 && r.Evidence == None && OfText(cause.Error()).Answer == NoAnswer {
-			r.Meaning = Meaning{Answer: NoAnswer, Evidence: Text}
+		if r.Evidence == None {
+			untyped = append(untyped, cause)
 		}
 		inner = reading{Meaning: inner.worse(r.Meaning), code: cmp.Or(inner.code, r.code)}
 	}
-	if inner.Evidence == Stated {
+	lost := func(err error) bool { return OfText(err.Error()).Answer == NoAnswer }
+	switch {
+	case inner.Evidence == Stated:
 		return inner
+	case inner.Evidence == Typed && slices.ContainsFunc(untyped, lost):
+		inner.Meaning = inner.worse(Meaning{Answer: NoAnswer}) // It was joined with one that has only a text.
 	}
 	return typed(err, inner, now)
 }

@@ -23,7 +23,7 @@ func OfText(text string) Meaning {
 	var m Meaning
 	for _, item := range items(text) {
 		answer, rest := visible(item)
-		if strongest(answer).rank < placed {
+		if rest != "" && strongest(answer).rank < placed {
 			answer += rest
 		}
 		m = m.worse(ofItem(answer))
