@@ -118,10 +118,9 @@ func Exists(err error, name string) bool {
 	if err == nil {
 		return false
 	}
-	m := Of(err, time.Time{})
+	m, text := Of(err, time.Time{}), err.Error()
 	words := `(?i)(?:^|\W)` + regexp.QuoteMeta(name) + `\W{0,3} (?:is )?already (?:exist|owned|in use|taken)`
-	return m.Exists ||
-		m.Answer <= Refused && name != "" && regexp.MustCompile(words).MatchString(err.Error())
+	return m.Exists || m.Answer <= Refused && name != "" && regexp.MustCompile(words).MatchString(text)
 }
 
 // Cancelled reports whether err says that a context was cancelled, in Go's words, in gRPC's, or in the

@@ -14,23 +14,19 @@ var grammarText string
 //
 //nolint:gochecknoglobals // It is compiled once, and only read then.
 var grammar = sync.OnceValue(func() map[string]*regexp.Regexp {
-	reference, texts := regexp.MustCompile(`<([a-z ]+)>`), map[string]string{}
+	reference, lines := regexp.MustCompile(`<([a-z ]+)>`), map[string][]string{}
 	for line := range strings.Lines(grammarText) {
 		column := strings.Split(line, "\t")
 		if len(column) < 3 {
 			continue
 		}
-		kind := column[0]
-		if texts[kind] != "" {
-			texts[kind] += "|"
-		}
-		texts[kind] += reference.ReplaceAllStringFunc(column[1], func(name string) string {
-			return "(?:" + texts[strings.Trim(name, "<>")] + ")"
-		})
+		lines[column[0]] = append(lines[column[0]], reference.ReplaceAllStringFunc(column[1], func(name string) string {
+			return "(?:" + strings.Join(lines[strings.Trim(name, "<>")], "|") + ")"
+		}))
 	}
 	expressions := map[string]*regexp.Regexp{}
-	for kind, text := range texts {
-		expressions[kind] = regexp.MustCompile("(?i)(?:" + text + ")")
+	for kind, alternatives := range lines {
+		expressions[kind] = regexp.MustCompile("(?i)(?:" + strings.Join(alternatives, "|") + ")")
 	}
 	return expressions
 })

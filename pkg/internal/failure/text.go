@@ -47,8 +47,10 @@ func ofItem(text string) Meaning {
 	}
 	m.Throttled = e.code == http.StatusTooManyRequests || matches("throttled text", sent) ||
 		(e.rank == 0 || e.code == http.StatusForbidden) && matches("throttled words", sent)
-	// With another status than Conflict it is a part of the external resource that exists.
-	if (e.rank == 0 || e.code == http.StatusConflict || e.code == 0 && e.answer == Refused) && exists(sent) {
+	// Words may be about a part of the external resource. So is all with another status than Conflict.
+	words := grammar()["exists words"].FindStringSubmatch(sent)
+	exists := matches("exists", sent) || len(words) > 1 && !matches("part", words[1])
+	if exists && (e.rank == 0 || e.code == http.StatusConflict || e.code == 0 && e.answer == Refused) {
 		m.Answer, m.Exists = Refused, true
 	}
 	if m.Answer == Refused && matches("caller text", sent) {
@@ -58,13 +60,6 @@ func ofItem(text string) Meaning {
 		m.Evidence = Text
 	}
 	return m
-}
-
-// exists reports whether a text says that the external resource exists: with a code, or in words that are
-// not about a part of it.
-func exists(text string) bool {
-	words := grammar()["exists words"].FindStringSubmatch(text)
-	return matches("exists", text) || len(words) > 1 && !matches("part", words[1])
 }
 
 // Evidence in a text is a status, a code or a word.

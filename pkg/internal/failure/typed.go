@@ -42,10 +42,10 @@ func typed(err error, inner reading, now time.Time) (r reading) {
 	default:
 		r = responseIn(err).reading(inner.code, now)
 	}
-	if r.Answer == Unsaid && !r.Throttled {
+	if r.Answer == Unsaid {
 		r.Answer = ofNetwork(err, inner.Meaning)
 	}
-	if r.Answer == Unsaid && !r.Throttled {
+	if r.Answer == Unsaid {
 		return reading{Meaning: inner.Meaning, code: r.code}
 	}
 	r.Evidence = Typed
@@ -91,12 +91,10 @@ func ofCode(code codes.Code, message string) Answer {
 		return NoAnswer
 	case codes.NotFound:
 		return NotFound
-	case codes.ResourceExhausted:
-		if matches("lost", message) {
+	case codes.PermissionDenied, codes.Unauthenticated, codes.ResourceExhausted:
+		if code == codes.ResourceExhausted && matches("lost", message) {
 			return NoAnswer // The answer to a successful call may be larger than the client accepts.
 		}
-		return Unserved
-	case codes.PermissionDenied, codes.Unauthenticated:
 		return Unserved
 	}
 	return Refused
