@@ -48,11 +48,11 @@ func observe(ctx context.Context, r dependentReader, l DependentLister, o client
 	if err != nil {
 		unknown = append(unknown, unreadable(err))
 	}
-	list = unique(list)
-	on.total = len(list)
 
+	seen := map[Dependent]bool{}
 	for _, d := range list {
-		if late[d.GroupVersionKind] || ctx.Err() != nil {
+		had := seen[d]
+		if seen[d] = true; had || late[d.GroupVersionKind] || ctx.Err() != nil {
 			continue
 		}
 		b, err := r.blocker(ctx, d, l, o)
@@ -70,20 +70,10 @@ func observe(ctx context.Context, r dependentReader, l DependentLister, o client
 		return unread
 	}
 
-	on.unknown = deletion.Names(unknown)
+	on.total, on.unknown = len(seen), deletion.Names(unknown)
 	on.blockers = slices.DeleteFunc(on.blockers, func(b blocker) bool { return late[b.GroupVersionKind] })
 	slices.SortStableFunc(on.blockers, byUrgency)
 	return on
-}
-
-// unique returns the dependents of a list once each.
-func unique(list []Dependent) []Dependent {
-	seen := make(map[Dependent]bool, len(list))
-	return slices.DeleteFunc(slices.Clone(list), func(d Dependent) bool {
-		had := seen[d]
-		seen[d] = true
-		return had
-	})
 }
 
 // A dependentReader reads for one look. A cache may have to start to watch a kind, and never answers if that is

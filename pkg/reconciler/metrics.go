@@ -100,11 +100,12 @@ func (m *Metrics) Withdraw(of schema.GroupVersionKind) {
 	m.blocked.DeletePartialMatch(prometheus.Labels{"gvk": of.String()})
 }
 
-// joined notes that there is a new reconciler of a kind.
-func (m *Metrics) joined(of schema.GroupVersionKind) {
+// join returns the metrics of a new reconciler of a kind.
+func (m *Metrics) join(of schema.GroupVersionKind) kindMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.withdrawn, of)
+	return kindMetrics{Metrics: m, gvk: of.String()}
 }
 
 // reported notes why an object is still there.

@@ -216,8 +216,7 @@ func New(
 	}
 
 	r.deletion.escape.Live = r.opts.Live
-	r.deletion.metrics.joined(of)
-	r.deletion.escape.Metrics = kindMetrics{Metrics: r.deletion.metrics, gvk: of.String()}
+	r.deletion.escape.Metrics = r.deletion.metrics.join(of)
 
 	inner := build(seam.NewClient(c))
 	if is.Nil(inner) {

@@ -114,16 +114,11 @@ func policyChanges(o *unstructured.Unstructured) []operation {
 		p == string(xpv2.DeletionDelete) {
 		ops = append(ops, exchange("/spec/deletionPolicy", p, xpv2.DeletionOrphan)...)
 	}
-	if p, _, err := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies"); err == nil &&
-		allowDelete(p) {
-		ops = append(ops, exchange("/spec/managementPolicies", p, withoutDelete(p))...)
+	p, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "managementPolicies")
+	if left := withoutDelete(p); !slices.Equal(left, p) {
+		ops = append(ops, exchange("/spec/managementPolicies", p, left)...)
 	}
 	return ops
-}
-
-func allowDelete(policies []string) bool {
-	return slices.Contains(policies, string(xpv2.ManagementActionAll)) ||
-		slices.Contains(policies, string(xpv2.ManagementActionDelete))
 }
 
 // withoutDelete returns the policies that allow everything else that the supplied
