@@ -227,6 +227,14 @@ func plantedOutside() []planted {
 				return true, client.IgnoreNotFound(r.kube.Update(ctx, b))
 			}
 		})},
+		{"DeletesWhilePaused", "pause-delete/undisturbed", []Verdict{ActsWhilePaused}, plainWith(func(_ *Process, r *plain) {
+			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
+				if !meta.IsPaused(b) || !meta.WasDeleted(b) {
+					return false, nil
+				}
+				return true, r.remove(ctx, b)
+			}
+		})},
 		{"DriftIsNotRepaired", "drift/undisturbed", []Verdict{NeverReady}, plainWith(func(_ *Process, r *plain) {
 			ensure, done := r.ensure, false
 			r.ensure = func(ctx context.Context, b *v1alpha1.Bucket) error {

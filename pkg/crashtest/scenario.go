@@ -62,6 +62,7 @@ func Scenarios() []Scenario {
 		{Name: "drift", Setup: created, Acts: []Act{{Do: DeleteExternal}}},
 		{Name: "credentials", Acts: []Act{deny, create, grant}},
 		{Name: "credentials-delete", Setup: created, Acts: []Act{deny, remove, grant}},
+		{Name: "pause-delete", Setup: created, Acts: []Act{{Do: Pause}, remove, {Do: Resume}}},
 	}
 	for i := range out {
 		out[i].optional = true
