@@ -97,7 +97,7 @@ func (s *sweep) inBubble(c testCase, beats *atomic.Int64) (out *Result) {
 	}
 	defer r.sim.Close()
 	err = r.play(c.scenario)
-	out = &Result{events: r.history.Events(), diverged: r.diverged, err: err}
+	out = &Result{events: r.events, diverged: r.diverged, err: err}
 	if err != nil {
 		return out
 	}

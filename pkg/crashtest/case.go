@@ -77,14 +77,19 @@ func (c testCase) further(events []*history.Event, lags bool) (out []testCase) {
 	return out
 }
 
-// parseCase returns the case with faults that a pattern names, if it names one.
+// parseCase returns the case that a pattern names, if it names one.
 func parseCase(pattern string, scenarios []Scenario) (c testCase, ok bool) {
 	parts := strings.Split(strings.NewReplacer("^", "", "$", "").Replace(pattern), "/")
 	i := slices.IndexFunc(scenarios, func(s Scenario) bool { return s.Name == parts[0] })
-	if i < 0 || len(parts) < 3 || len(parts)%2 == 0 {
+	if i < 0 || len(parts) < 2 {
 		return c, false
 	}
-	c.scenario = scenarios[i]
+	if c.scenario = scenarios[i]; len(parts) == 2 {
+		return c, parts[1] == undisturbed
+	}
+	if len(parts)%2 == 0 {
+		return c, false
+	}
 	for rest := parts[1:]; len(rest) > 0; rest = rest[2:] {
 		all := fault.All()
 		i := slices.IndexFunc(all, func(f fault.Fault) bool { return f.Name == rest[0] })

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"slices"
 	"strings"
 
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -46,21 +47,11 @@ func (r *run) hint(v oracle.Violation) string {
 		return failure + " Set the fields of Provider.Object that its references resolve to."
 	case strings.Contains(said, "not found"):
 		return failure + " List objects that the provider reads in Provider.Beside."
-	case !r.called():
+	case !slices.ContainsFunc(r.events, func(e *history.Event) bool { return e.Request.Target == history.External }):
 		return failure + " No call to the external system was seen: use Process.Transport, Process.Step or Connector."
 	default:
 		return failure
 	}
-}
-
-// called reports whether the provider called the external system.
-func (r *run) called() bool {
-	for _, e := range r.history.Events() {
-		if e.Kind == history.KindRequest && e.Request.Target == history.External {
-			return true
-		}
-	}
-	return false
 }
 
 // refusals returns what failed in a run without a fault although the run may end well: calls, reconciles, and requests

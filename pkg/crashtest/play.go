@@ -42,7 +42,7 @@ func newRun(p *subject, c testCase, seed uint64, beats *atomic.Int64) (*run, err
 	}
 	r := &run{
 		provider: p, injections: c.injections, cloud: cloud,
-		history: &history.History{}, expect: oracle.NewExpectations(), first: p.Object, second: p.second,
+		expect: oracle.NewExpectations(), first: p.Object, second: p.second,
 		objects: map[string]oracle.Object{}, stored: map[string]client.Object{}, foreign: len(cloud.Made()),
 	}
 	beside := make([]client.Object, 0, len(p.Beside))
@@ -66,7 +66,7 @@ func newRun(p *subject, c testCase, seed uint64, beats *atomic.Int64) (*run, err
 		Answered: r.answered,
 		Record: func(e history.Event) {
 			beats.Add(1)
-			r.history.Add(e)
+			r.events = append(r.events, &e)
 		},
 	})
 	if err != nil {
@@ -123,8 +123,8 @@ func (r *run) acts(u *User, list []Act, last bool) error {
 
 // until returns when the phase ends.
 func (r *run) until(idle bool) (time.Time, error) {
-	if err := r.broken.Load(); err != nil {
-		return time.Time{}, *err
+	if r.broken != nil {
+		return time.Time{}, r.broken
 	}
 	if r.phase.requests > maxRequests {
 		return time.Now(), nil

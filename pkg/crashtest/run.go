@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
@@ -30,10 +29,10 @@ type run struct {
 	provider   *subject
 	injections []fault.Injection
 
-	sim     *simulation.Simulation
-	cloud   Cloud
-	history *history.History
-	expect  *oracle.Expectations
+	sim    *simulation.Simulation
+	cloud  Cloud
+	events []*history.Event
+	expect *oracle.Expectations
 
 	// first and second are the managed resources as the user creates them. objects are as the watch delivered them.
 	first, second client.Object
@@ -56,7 +55,7 @@ type run struct {
 	diverged       bool
 
 	// broken is an error that ends the run.
-	broken atomic.Pointer[error]
+	broken error
 }
 
 // A phase of a run is the time after an act.
@@ -168,16 +167,14 @@ func (r *run) edit(of client.Object, fn func(o client.Object) error) error {
 
 func (r *run) record(e history.Event) *history.Event {
 	e.At = r.sim.Since()
-	return r.history.Add(e)
+	r.events = append(r.events, &e)
+	return &e
 }
 
 // act records an act.
 func (r *run) act(e history.Event) {
 	r.expect.Apply(r.record(e), 0)
 }
-
-// breaks ends the run with an error.
-func (r *run) breaks(err error) { r.broken.CompareAndSwap(nil, &err) }
 
 // effect makes a call, and records its changes. Behind [Process.Transport] is only the fake. Any other call may run
 // code of the provider, whose panic is a finding.
@@ -189,7 +186,7 @@ func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (
 			err = errors.Errorf(
 				"crashtest: the fake of the external system panicked in call %q: %v\n%s", s, v, simulation.Stack(),
 			)
-			r.breaks(err)
+			r.broken = err
 		default:
 			err = errors.Errorf("panic in call %q: %v\n%s", s, v, simulation.Stack())
 			if s.Event.Kind != history.KindArrival { // A process that is dead can't panic.
@@ -204,7 +201,7 @@ func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (
 		do := r.phase.pending[0]
 		r.phase.pending = r.phase.pending[1:]
 		if failed := do(); failed != nil {
-			r.breaks(failed)
+			r.broken = failed
 		}
 		r.phase.disturbed = time.Now()
 	}

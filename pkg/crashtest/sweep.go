@@ -80,8 +80,10 @@ func (s *sweep) run() (out []*Result, places int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if isAlone {
+	if isAlone && len(alone.injections) > 0 {
 		out, err = s.makeRuns([]testCase{alone})
+	}
+	if isAlone {
 		return out, 1, err
 	}
 	candidates = slices.DeleteFunc(candidates, func(c testCase) bool { return !s.selects(c.name(), false) })

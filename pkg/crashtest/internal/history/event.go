@@ -4,9 +4,7 @@
 package history
 
 import (
-	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -212,25 +210,4 @@ type Act struct {
 
 	// During says that the act happened during a call.
 	During bool
-}
-
-// A History is a list of events. Methods of a nil History do nothing.
-type History struct {
-	mu     sync.Mutex
-	events []*Event
-}
-
-// Add an event. Its owner may complete it later.
-func (h *History) Add(e Event) *Event {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.events = append(h.events, &e)
-	return &e
-}
-
-// Events returns the events so far.
-func (h *History) Events() []*Event {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.events)
 }

@@ -86,7 +86,7 @@ func (p *Process) Pass(ctx context.Context, q history.Request, effect func(r *Re
 	select {
 	case d := <-r.decision:
 		err := r.take(d)
-		p.sim.options.Answered(r, err)
+		p.sim.mail.post(func() { p.sim.options.Answered(r, err) })
 		return err
 	case <-ctx.Done():
 		p.sim.mail.post(r.leave)
