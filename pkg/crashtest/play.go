@@ -82,7 +82,7 @@ func newRun(p *subject, c testCase, seed uint64, beats *atomic.Int64) (*run, err
 func (r *run) play(s Scenario) error {
 	u := &User{run: r, specs: map[string]map[string]any{}}
 	r.sim.Start()
-	if err := r.acts(u, s.Setup, false); err != nil || r.phase.settled.IsZero() && len(s.Setup) > 0 {
+	if err := r.acts(u, s.Setup, false); err != nil || r.phase.settled == unsettled && len(s.Setup) > 0 {
 		// Without a fault this is a finding already.
 		return err
 	}
@@ -105,7 +105,7 @@ func (r *run) acts(u *User, list []Act, last bool) error {
 			})
 		}
 		r.phase = phase{
-			final: last && next == len(list), disturbed: time.Now(), pending: during,
+			final: last && next == len(list), disturbed: r.sim.Since(), settled: unsettled, pending: during,
 		}
 		if err := list[i].Do(u); err != nil {
 			return err
@@ -122,28 +122,18 @@ func (r *run) acts(u *User, list []Act, last bool) error {
 }
 
 // until returns when the phase ends.
-func (r *run) until(idle bool) (time.Time, error) {
-	if r.broken != nil {
-		return time.Time{}, r.broken
-	}
-	if r.phase.requests > maxRequests {
-		return time.Now(), nil
+func (r *run) until(idle bool) (time.Duration, error) {
+	if r.broken != nil || r.phase.requests > maxRequests {
+		return 0, r.broken
 	}
 	if idle {
 		r.look()
 	}
-	limit := r.phase.disturbed.Add(horizon + r.polls() + r.phase.wait)
-	if r.phase.settled.IsZero() {
+	limit := r.phase.disturbed + horizon + r.polls() + r.phase.wait
+	if r.phase.settled == unsettled {
 		return limit, nil
 	}
-	since := r.phase.settled
-	if r.phase.disturbed.After(since) {
-		since = r.phase.disturbed
-	}
-	if end := since.Add(r.window()); end.Before(limit) {
-		return end, nil
-	}
-	return limit, nil
+	return min(limit, max(r.phase.settled, r.phase.disturbed)+r.window()), nil
 }
 
 // window is how long each managed resource has to be as the user wants it until the phase ends.

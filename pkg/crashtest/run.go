@@ -65,8 +65,7 @@ type phase struct {
 	wait  time.Duration
 
 	// disturbed is the time of the last act or fault, settled since when each managed resource is as the user wants it.
-	// The zero time says that one isn't.
-	disturbed, settled time.Time
+	disturbed, settled time.Duration
 
 	requests int
 
@@ -74,14 +73,17 @@ type phase struct {
 	pending []func() error
 }
 
+// unsettled says that a managed resource is not as the user wants it.
+const unsettled time.Duration = -1
+
 // look whether each managed resource is as the user wants it.
 func (r *run) look() {
 	switch met := r.expect.Met(r.state()); {
-	case met && r.phase.settled.IsZero():
-		r.phase.settled = time.Now()
+	case met && r.phase.settled == unsettled:
+		r.phase.settled = r.sim.Since()
 		r.record(history.Event{Kind: history.KindSettled})
-	case !met && !r.phase.settled.IsZero():
-		r.phase.settled = time.Time{}
+	case !met && r.phase.settled != unsettled:
+		r.phase.settled = unsettled
 		r.record(history.Event{Kind: history.KindUnsettled})
 	}
 }
@@ -114,7 +116,7 @@ func (r *run) final() oracle.State {
 func (r *run) changed(name string, was, is client.Object, process int) {
 	o := r.provider.describe(name, is)
 	v := o.Version
-	if !r.phase.settled.IsZero() && r.phase.final {
+	if r.phase.settled != unsettled && r.phase.final {
 		v.Fields = changedFields(was, is)
 	}
 	v.Finalizers = removedFinalizers(was, is)
@@ -203,7 +205,7 @@ func (r *run) effect(s *simulation.Request, call func(e *history.Event) error) (
 		if failed := do(); failed != nil {
 			r.broken = failed
 		}
-		r.phase.disturbed = time.Now()
+		r.phase.disturbed = r.sim.Since()
 	}
 	return err
 }

@@ -54,7 +54,7 @@ func (r *run) turn(q *simulation.Request) error {
 func (r *run) strike(f fault.Fault, q *simulation.Request) {
 	p := q.Process
 	q.Event.Fault = f.Name
-	r.phase.disturbed = time.Now()
+	r.phase.disturbed = r.sim.Since()
 	p.Disturb()
 	d := simulation.Decision{
 		Undelivered: !f.Delivered, Answer: f.Answer, Delay: f.Delay, Dies: f.Lost, Stops: f.Then == fault.Stop,

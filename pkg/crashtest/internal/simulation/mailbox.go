@@ -34,9 +34,9 @@ func (m *mailbox) empty() {
 	}
 }
 
-// sleep until a time, or until work is posted.
-func (m *mailbox) sleep(until time.Time) {
-	timer := time.NewTimer(time.Until(until))
+// sleep for a while, or until work is posted.
+func (m *mailbox) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-m.woken:

@@ -9,6 +9,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing/synctest"
@@ -111,9 +112,9 @@ func (s *Simulation) After(d time.Duration, fn func() error) {
 // Wait until no goroutine can continue without time passing or a decision.
 func (s *Simulation) Wait() { synctest.Wait() }
 
-// Run until the time that until returns, which is asked again whenever something may have happened. idle says that
-// nothing can happen now.
-func (s *Simulation) Run(until func(idle bool) (time.Time, error)) error {
+// Run until the time since the start that until returns, which is asked again whenever something may have happened. idle
+// says that nothing can happen now.
+func (s *Simulation) Run(until func(idle bool) (time.Duration, error)) error {
 	for {
 		s.Wait()
 		s.mail.empty()
@@ -122,14 +123,11 @@ func (s *Simulation) Run(until func(idle bool) (time.Time, error)) error {
 		}
 		now, next := s.possible()
 		end, err := until(len(now) == 0)
-		if err != nil || !end.After(time.Now()) {
+		if err != nil || end <= s.Since() {
 			return err
 		}
 		if len(now) == 0 {
-			if !next.IsZero() && next.Before(end) {
-				end = next
-			}
-			s.mail.sleep(end)
+			s.mail.sleep(min(end, next) - s.Since())
 			continue
 		}
 		i := 0
@@ -143,14 +141,14 @@ func (s *Simulation) Run(until func(idle bool) (time.Time, error)) error {
 	}
 }
 
-// possible returns the actions that can happen now, and the time of the next one, or the zero time.
-func (s *Simulation) possible() (now []func() error, next time.Time) {
+// possible returns the actions that can happen now, and the time of the next one.
+func (s *Simulation) possible() (now []func() error, next time.Duration) {
+	next = math.MaxInt64
 	at := func(t time.Time, do func() error) {
-		switch {
-		case !t.After(time.Now()):
+		if due := t.Sub(s.began); due > s.Since() {
+			next = min(next, due)
+		} else {
 			now = append(now, do)
-		case next.IsZero() || t.Before(next):
-			next = t
 		}
 	}
 	for _, r := range s.network.pending() {
