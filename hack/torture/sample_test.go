@@ -103,8 +103,8 @@ func TestReplay(t *testing.T) {
 		},
 		"Tracker": {
 			reason: "The same seed should make the same operations.",
-			row:    "delete-in-create/async/finder", side: graftSide, seed: 3, run: "delete-in-create/failover-before/9",
-			want: "failover-before",
+			row:    "delete-in-create/async/finder", side: graftSide, seed: 3,
+			run: "delete-in-create/failover-before/9", want: "failover-before",
 		},
 		"Bad": {
 			reason: "A run that ends badly should be shown.",

@@ -227,7 +227,9 @@ func plantedOutside() []planted {
 				return true, client.IgnoreNotFound(r.kube.Update(ctx, b))
 			}
 		})},
-		{"DeletesWhilePaused", "pause-delete/undisturbed", []Verdict{ActsWhilePaused}, plainWith(func(_ *Process, r *plain) {
+		{"DeletesWhilePaused", "pause-delete/undisturbed", []Verdict{
+			ActsWhilePaused,
+		}, plainWith(func(_ *Process, r *plain) {
 			r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
 				if !meta.IsPaused(b) || !meta.WasDeleted(b) {
 					return false, nil

@@ -112,8 +112,22 @@ func concurrently(_ *Process, r *plain) {
 	})
 }
 
+// announces writes the managed resource before each create: a process that has read it before its deletion gets a
+// conflict. Without it, a slow reconcile creates what another process has deleted.
+func announces(r *plain) {
+	create := r.create
+	r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {
+		meta.AddAnnotations(b, map[string]string{"example.org/creating": time.Now().String()})
+		if err := r.kube.Update(ctx, b); err != nil {
+			return err
+		}
+		return create(ctx, b)
+	}
+}
+
 // inMapOrder makes requests in the order of a map.
 func inMapOrder(_ *Process, r *plain) {
+	announces(r)
 	tags := map[string]bool{"a": true, "b": true, "c": true, "d": true}
 	ensuring(r, func(ctx context.Context, _ *v1alpha1.Bucket) error {
 		for tag := range maps.Keys(tags) {
@@ -208,6 +222,7 @@ func rightProviders() []rightProvider {
 		{"SecondFinalizer", plainWith(withSecondFinalizer)},
 		{"UpdatesByPost", plainWith(func(_ *Process, r *plain) { posts(r) })},
 		{"Pages", plainWith(func(_ *Process, r *plain) {
+			announces(r)
 			ensuring(r, func(ctx context.Context, _ *v1alpha1.Bucket) error {
 				for page := 1; ; page++ {
 					path := fmt.Sprintf("/vms/page/%d", page)
