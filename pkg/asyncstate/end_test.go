@@ -165,7 +165,7 @@ func TestObjectIsReplaced(t *testing.T) {
 			}, []any{got, record(b), asyncstate.OperationsInMemory(p.tracker)})
 			if said := e.events.Events("ExternalResourceOrphaned"); (tc.lost != "") != (len(said) == 1) ||
 				!strings.Contains(strings.Join(said, ""), tc.lost) ||
-				strings.Contains(e.events.All(), "managed resource is gone") != (tc.lost != "") {
+				strings.Contains(e.events.All(), "managed resource no longer exists") != (tc.lost != "") {
 				t.Errorf("\n%s\n%v", tc.reason, said)
 			}
 		})

@@ -86,13 +86,6 @@ type withUnknownOutcome struct{ error }
 
 func (u withUnknownOutcome) Unwrap() []error { return []error{u.error, ErrOutcomeUnknown} }
 
-// An unknownOutcomeMessage is an ErrOutcomeUnknown with a complete message of its own.
-type unknownOutcomeMessage struct{ message string }
-
-func (e unknownOutcomeMessage) Error() string { return e.message }
-
-func (e unknownOutcomeMessage) Unwrap() error { return ErrOutcomeUnknown }
-
 // errorOfCancelled returns the error of an operation that was cancelled for that cause and then
 // returned err. The error may be only the client's own words for that, so the outcome is
 // unknown. cancellable means that a Create that is cancelled leaves nothing behind, unless the

@@ -6,7 +6,7 @@ func ObjectsInMemory(t *Tracker) int { return t.objects.Len() }
 // OperationsInMemory returns how many operations, semaphores and places in semaphores a tracker has.
 func OperationsInMemory(t *Tracker) int {
 	n := 0
-	t.operations.operations.Range(func(any, any) bool {
+	t.operations.Range(func(any, any) bool {
 		n++
 		return true
 	})

@@ -145,7 +145,7 @@ func (e *asyncClient) create(ctx context.Context, mg resource.Managed) error {
 // delete the external resource in the background, when no other operation runs.
 func (e *asyncClient) delete(ctx context.Context, mg resource.Managed) error {
 	t, s := e.tracker, seam.From(ctx)
-	if op := t.operations.get(mg.GetUID()); op != nil {
+	if op := t.operation(mg.GetUID()); op != nil {
 		e.awaitOperation(ctx, mg, op)
 		return nil
 	}

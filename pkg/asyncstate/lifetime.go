@@ -22,8 +22,7 @@ type lifetime struct {
 	// unstored is why the result is not stored yet, after the last attempt.
 	unstored error
 
-	// abandoned means that nothing waits for the operation, although it has not ended. It
-	// is abandoned when the timer fires, if a client has to end it.
+	// abandoned means that nothing waits for the operation, although it has not ended when the timer fired.
 	abandoned bool
 	timer     *time.Timer
 }
@@ -46,14 +45,11 @@ func (l *lifetime) start(ctx, stopping context.Context, deadline time.Time) {
 	})
 }
 
-// end the operation with err. It reports whether the operation had not ended before.
+// end the operation with err, and return how it ended.
 // cancellable means that a create that was cancelled has failed. Otherwise its outcome is unknown.
-func (l *lifetime) end(err error, cancellable bool) bool {
+func (l *lifetime) end(err error, cancellable bool) ending {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over {
-		return false
-	}
 	if cause := context.Cause(l.ctx); err != nil && cause != nil && !errors.Is(err, errNotStarted) {
 		err = errorOfCancelled(err, cause, cancellable)
 	}
@@ -62,7 +58,7 @@ func (l *lifetime) end(err error, cancellable bool) bool {
 		l.timer.Stop()
 	}
 	l.cancel(ErrEnded)
-	return true
+	return l.ending
 }
 
 // isOver reports whether the operation has ended.

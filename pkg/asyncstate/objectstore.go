@@ -26,8 +26,8 @@ type objectStore struct {
 	firstSeen creation.FirstSeen
 
 	details   store.Key[connectionDetails]
-	deletions store.Key[acceptedDeletes]
-	updates   store.Key[succeededUpdates]
+	deletions store.Key[successes]
+	updates   store.Key[successes]
 	failures  store.Key[operationError]
 }
 
@@ -38,24 +38,21 @@ type connectionDetails struct {
 	served bool
 }
 
-// acceptedDeletes counts the deletes of an external resource that succeeded. The external resource
-// may exist for a while after that, and the end of an operation requeues the object at once.
-type acceptedDeletes struct {
-	times    int
-	next     time.Time
-	identity creation.Identity
+// successes counts the operations of one type and one cause that succeeded, and whose effect is not observed. The
+// external system may not show it for a while, or ever, and the end of an operation requeues the object at once.
+type successes struct {
+	times int
+	next  time.Time
+	cause any
 
-	// found reports whether the external resource was found after that while.
+	// found reports whether the external resource was found after the next delete was due.
 	found bool
 }
 
-// succeededUpdates counts the updates for one cause that succeeded, since the external resource was
-// last up to date. The external system may not show them for a while, or ever, and the end of an
-// operation requeues the object at once.
-type succeededUpdates struct {
-	times int
-	next  time.Time
-	cause updateCause
+// add a success for a cause.
+func (s *successes) add(cause any, b backoff) {
+	s.times++
+	s.cause, s.next, s.found = cause, time.Now().Add(b.after(s.times)), false
 }
 
 // An updateCause identifies the reason for an update: the spec, and the reconcile that a user
@@ -117,17 +114,14 @@ func (k *objectStore) dropDetails(o client.Object) { k.details.Delete(&k.Store, 
 // noteDeleteSucceeded records that a delete succeeded. The next one waits, because most external
 // resources exist for a while after that.
 func (k *objectStore) noteDeleteSucceeded(o client.Object, b backoff) {
-	k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) {
-		d.times++
-		d.next, d.identity, d.found = time.Now().Add(b.after(d.times)), creation.IdentityOf(o), false
-	})
+	k.deletions.Update(&k.Store, o, func(s *successes) { s.add(creation.IdentityOf(o), b) })
 }
 
 // noteFound records that the external resource of o was found. It does not count before the next
 // delete is due.
 func (k *objectStore) noteFound(o client.Object) {
 	if d := k.deletions.Get(&k.Store, o); d.times > 0 && !time.Now().Before(d.next) {
-		k.deletions.Update(&k.Store, o, func(d *acceptedDeletes) { d.found = true })
+		k.deletions.Update(&k.Store, o, func(s *successes) { s.found = true })
 	}
 }
 
@@ -135,7 +129,7 @@ func (k *objectStore) noteFound(o client.Object) {
 // has found it since.
 func (k *objectStore) deleteSucceeded(o client.Object) bool {
 	d := k.deletions.Get(&k.Store, o)
-	return d.times > 0 && !d.found && d.identity == creation.IdentityOf(o)
+	return d.times > 0 && !d.found && d.cause == creation.IdentityOf(o)
 }
 
 // untilNextDelete returns how long the next delete has to wait. It is not positive if the
@@ -147,12 +141,12 @@ func (k *objectStore) untilNextDelete(o client.Object) time.Duration {
 // noteUpdateSucceeded records that an update of a generation succeeded. The next one waits, because
 // an external system may not show the update at once.
 func (k *objectStore) noteUpdateSucceeded(o client.Object, generation int64, b backoff) {
-	k.updates.Update(&k.Store, o, func(u *succeededUpdates) {
-		if is := updateCauseOf(o, generation); u.cause != is {
-			*u = succeededUpdates{cause: is}
+	k.updates.Update(&k.Store, o, func(s *successes) {
+		cause := updateCauseOf(o, generation)
+		if s.cause != cause {
+			*s = successes{}
 		}
-		u.times++
-		u.next = time.Now().Add(b.after(u.times))
+		s.add(cause, b)
 	})
 }
 

@@ -113,9 +113,8 @@ func (op *operation) run(mg resource.Managed, fn func(ctx context.Context) (upst
 	// Deferred, because a client may end the goroutine (runtime.Goexit).
 	defer func() {
 		op.stored.addAnnotations(annotatedSince(before, mg))
-		if op.finish(err, details) {
-			op.storeWithRetries()
-		}
+		op.finish(err, details)
+		op.storeWithRetries()
 	}()
 
 	details, err = op.call(fn)
@@ -151,13 +150,10 @@ func annotatedSince(before map[string]string, mg resource.Managed) map[string]st
 	return set
 }
 
-// finish the operation with err. It reports whether the operation had not ended before.
-func (op *operation) finish(err error, details upstream.ConnectionDetails) bool {
+// finish the operation with err.
+func (op *operation) finish(err error, details upstream.ConnectionDetails) {
 	t := op.tracker
-	if !op.lifetime.end(readable(err), t.config.cancellableCreates) {
-		return false
-	}
-	end := op.lifetime.result()
+	end := op.lifetime.end(readable(err), t.config.cancellableCreates)
 	err = end.err
 	r, o, outcome := op.stored.snapshot(), op.stored.object, outcomeSucceeded
 	t.objects.keepDetails(o, details)
@@ -182,7 +178,6 @@ func (op *operation) finish(err error, details upstream.ConnectionDetails) bool 
 		op.release()
 	}
 	t.config.events.operationEnded(o, r, outcome, err)
-	return true
 }
 
 // storeWithRetries stores the result of an operation that has ended. It retries without limit, then
@@ -200,7 +195,6 @@ func (op *operation) storeWithRetries() {
 			op.resultStored(gone)
 			break
 		}
-		t.config.events.log.Info("Cannot store the result of an operation, will retry", "uid", op.uid(), "error", err)
 		t.config.events.warn(op.stored.object, reasonCannotStoreResult, err)
 		t.queues.enqueue(op.key()) // Synced reports it.
 		stop := t.shutdown.stopping
@@ -217,7 +211,7 @@ func (op *operation) storeWithRetries() {
 	}
 
 	op.awaitCache()
-	t.operations.remove(op)
+	t.operations.CompareAndDelete(op.uid(), op)
 	t.queues.enqueue(op.key())
 	if t.shutdown.stopping.Err() != nil {
 		op.reportStopped()
@@ -236,7 +230,9 @@ func (op *operation) resultStored(gone bool) {
 	if op.stored.snapshot().Type == creation.Create && (end.err == nil || unknown) {
 		name, _ := op.stored.name()
 		t.config.metrics.lost.Inc()
-		t.config.events.lost(op.stored.object, name)
+		t.config.events.warn(op.stored.object, reasonResultLost, errors.Errorf(
+			"a create has ended whose managed resource no longer exists: external resource %q has no owner", name,
+		))
 	}
 }
 
@@ -293,7 +289,7 @@ func (op *operation) abandon() {
 		return
 	}
 	t.config.events.log.Info("An operation did not end by its deadline: nothing waits for it any more", "uid", op.uid())
-	t.operations.remove(op)
+	t.operations.CompareAndDelete(op.uid(), op)
 	op.release()
 	r := op.stored.snapshot()
 	t.config.metrics.observeEnd(Type(r.Type), outcomeUnknown, time.Since(r.Started.Time))

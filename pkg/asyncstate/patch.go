@@ -95,7 +95,7 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 // postponed for hours. A reconcile during which it ended may have corrected only OperationRunning.
 func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
 	r, err := creation.RecordOf(server)
-	if err != nil || p.tracker.operations.get(server.GetUID()) != nil {
+	if err != nil || p.tracker.operation(server.GetUID()) != nil {
 		return nil
 	}
 	stale := p.conditionStale(server)
@@ -123,7 +123,7 @@ func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Con
 // conditionStale reports whether the condition of o says that an operation runs, and none does.
 func (p clientPatch) conditionStale(o client.Object) bool {
 	return seam.ConditionOf(o, TypeOperation).Status == corev1.ConditionTrue &&
-		p.tracker.operations.get(o.GetUID()) == nil
+		p.tracker.operation(o.GetUID()) == nil
 }
 
 // correctOperation corrects the condition of an operation that has ended. r is the record of

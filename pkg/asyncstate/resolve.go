@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -200,7 +201,7 @@ func (e *asyncClient) unknownCreateError(mg resource.Managed, s creation.State, 
 	message := fmt.Sprintf(
 		messageUnknown, seam.Stamp(s.Since), token, reasonClause(r), hint, creation.SettleAfter(mg, s.Since),
 	)
-	return unknownOutcomeMessage{e.withLastError(mg, s, message)}
+	return withUnknownOutcome{errors.New(e.withLastError(mg, s, message))}
 }
 
 // withLastError returns a message about the last create, with the error that it ended with, if any.
@@ -243,9 +244,6 @@ func (e *asyncClient) waitForOutcome(
 
 // cannotLookUp reports that the Finder failed.
 func (e *asyncClient) cannotLookUp(mg resource.Managed, err error) {
-	e.tracker.config.events.log.Info(
-		"Cannot look up the result of an interrupted create", "uid", mg.GetUID(), "error", err,
-	)
 	e.tracker.config.events.warn(
 		mg, reasonCannotFind, errors.Wrap(err, "cannot look up the result of the interrupted create"),
 	)
@@ -283,7 +281,9 @@ func (e *asyncClient) adopt(
 		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedFound)
-	e.tracker.config.events.found(mg, name)
+	e.tracker.config.events.record.Event(
+		mg, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)),
+	)
 
 	// The client was connected without this name, so it may not find the external resource.
 	return failing(seam.Conflict(mg, "the external name was stored after the provider was connected"))
@@ -310,7 +310,9 @@ func (e *asyncClient) believeAbsent(
 		return failing(err)
 	}
 	e.tracker.config.metrics.observeResolution(Create, interruptedAbsent)
-	e.tracker.config.events.absent(mg)
+	e.tracker.config.events.record.Event(
+		mg, event.Normal(reasonAbsent, "The interrupted create made no external resource"),
+	)
 	e.tracker.objects.firstSeen.Forget(&e.tracker.objects.Store, mg)
 	r, err := creation.RecordOf(mg)
 	return e.continuing(mg, r), err
@@ -367,7 +369,7 @@ func (e *asyncClient) beginAgain(
 	if err := e.begin(ctx, mg, r, resume); err != nil {
 		return failing(err)
 	}
-	op := t.operations.get(mg.GetUID())
+	op := t.operation(mg.GetUID())
 	if op == nil {
 		return failing(seam.Conflict(mg, messageEnded))
 	}

@@ -481,7 +481,7 @@ func TestAnnotationsSetByClient(t *testing.T) {
 					t, tc.reason, strings.Join(e.events.Events("OperationOverruled"), "\n"),
 					`created "ours", which is not the external name`,
 				)
-				expectContains(t, "the log", e.events.All(), "an external name that is not the stored one")
+				expectContains(t, "the log", e.events.All(), "not the external name of this managed resource")
 			}
 			expectEqual(t, tc.reason, "operations in memory", 0, asyncstate.OperationsInMemory(p.tracker))
 		})

@@ -270,7 +270,7 @@ func (s *storedRecord) storeResult(ctx context.Context, end ending) (gone bool, 
 	}
 
 	if server != nil && seam.IsRefused(err) {
-		s.events.refused(s.object, err)
+		s.events.warn(s.object, reasonCannotStoreResult, err)
 		err = nil
 	}
 	if err != nil {
@@ -304,12 +304,17 @@ func (s *storedRecord) yield(ctx context.Context, cs seam.Changes) (client.Objec
 	if !seam.IsOverruled(err) {
 		return nil, err
 	}
-	s.events.overruled(s.object)
+	s.events.warn(s.object, reasonOverruled, errors.Errorf(
+		"another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation,
+	))
 	server, err = s.store(ctx, cs.Only(meta.AnnotationKeyExternalName), seam.Observed)
 	if seam.IsOverruled(err) {
 		// Only a person can tell which external resource is the right one.
 		name, _ := s.name()
-		s.events.renamed(s.object, name)
+		s.events.warn(s.object, reasonOverruled, errors.Errorf(
+			"an operation that was treated as interrupted created %q, which is not the external name of this managed resource: delete it if it is not needed",
+			name,
+		))
 		return s.object, nil
 	}
 	return server, err
@@ -337,7 +342,7 @@ func (s *storedRecord) store(ctx context.Context, cs seam.Changes, rule seam.Rul
 		}
 	}
 
-	overwrote := func(key, theirs, ours string) { s.events.overwrote(s.object, key, theirs, ours) }
+	overwrote := s.events.overwrote(s.object)
 	left, err := cs.Left(live, rule, overwrote)
 	if err != nil || len(left) == 0 {
 		return live, err

@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +28,12 @@ import (
 //
 // Two Trackers for one kind do no harm, but each treats the other's operations as interrupted.
 type Tracker struct {
-	config     config
-	operations registry
+	config config
+
+	// operations has one operation for each object, by UID: one that runs, or whose result is not stored or not in the
+	// cache.
+	operations sync.Map
+
 	shutdown   *shutdown
 	semaphores *semaphores
 
@@ -95,11 +100,18 @@ func (t *Tracker) Source() source.Source {
 // Lookup returns the operation of an object that runs in this process. It makes no request, and
 // takes no lock that is held for long.
 func (t *Tracker) Lookup(uid types.UID) (Status, bool) {
-	op := t.operations.get(uid)
+	op := t.operation(uid)
 	if op == nil {
 		return Status{}, false
 	}
 	return op.status()
+}
+
+// operation returns the operation of an object, or nil.
+func (t *Tracker) operation(uid types.UID) *operation {
+	v, _ := t.operations.Load(uid)
+	op, _ := v.(*operation)
+	return op
 }
 
 // register an operation. It does not run yet, and all reconciles see it.
@@ -108,7 +120,7 @@ func (t *Tracker) register(op *operation) (*operation, error) {
 		op.lifetime.cancel(errStopped)
 		return nil, errStopped
 	}
-	if !t.operations.add(op) {
+	if _, exists := t.operations.LoadOrStore(op.uid(), op); exists {
 		op.lifetime.cancel(errRunning)
 		t.shutdown.leave()
 		return nil, errRunning
@@ -136,7 +148,7 @@ func (t *Tracker) operationSucceeded(o client.Object, r *creation.Record) {
 // running returns the operation of an object that runs in this process, or nil. It returns an error if the operation
 // has ended and its result is not stored, or not in the cache.
 func (t *Tracker) running(mg resource.Managed) (*operation, error) {
-	op := t.operations.get(mg.GetUID())
+	op := t.operation(mg.GetUID())
 	if op == nil || !op.lifetime.isOver() {
 		return op, nil
 	}
@@ -148,7 +160,7 @@ func (t *Tracker) running(mg resource.Managed) (*operation, error) {
 
 // persist changes in a reconcile, on the API server and in memory.
 func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs creation.Changes) error {
-	overwrote := func(key, theirs, ours string) { t.config.events.overwrote(mg, key, theirs, ours) }
+	overwrote := t.config.events.overwrote(mg)
 
 	s := seam.From(ctx)
 	if !s.Tracks(mg) {

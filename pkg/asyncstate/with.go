@@ -82,7 +82,7 @@ func (t *Tracker) newLayer(p layer.Parts, next layer.External) layer.Layer {
 // runOf returns the operation of this process on the external resource of o, or the zero Run. It may have
 // ended, if its result is not stored yet.
 func (t *Tracker) runOf(o client.Object) creation.Run {
-	op := t.operations.get(o.GetUID())
+	op := t.operation(o.GetUID())
 	if op == nil {
 		return creation.Run{}
 	}
@@ -105,7 +105,7 @@ type external struct {
 func (x *external) Connect(ctx context.Context, c *layer.Call) error {
 	t, e := x.tracker, &asyncClient{tracker: x.tracker}
 	t.objects.Claim(c.Managed)
-	if t.operations.get(c.Managed.GetUID()) == nil {
+	if t.operation(c.Managed.GetUID()) == nil {
 		if err := x.External.Connect(ctx, c); err != nil {
 			return err
 		}
