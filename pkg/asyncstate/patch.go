@@ -76,19 +76,24 @@ func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
 	if s.StatusWritten() || !p.conditionStale(s.Base()) {
 		return nil
 	}
-	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
-		mg, ok := server.DeepCopyObject().(resource.Managed)
-		r, err := creation.RecordOf(server)
-		if !ok || err != nil || !p.conditionStale(server) {
-			return nil // Observe reports a record that cannot be used.
-		}
-		p.correctOperation(mg, r)
-		return []xpv2.Condition{mg.GetCondition(TypeOperation)}
-	})
-	if seam.Permanent(err) {
+	if err := s.WriteConditions(ctx, nil, p.ended); err != nil && !seam.Permanent(err) {
+		return errors.Wrap(err, "cannot report the end of an operation")
+	}
+	return nil
+}
+
+// ended returns the condition of an operation that has ended, in place of one that says that it runs.
+func (p clientPatch) ended(server client.Object) []xpv2.Condition {
+	r, err := creation.RecordOf(server)
+	if err != nil || !p.conditionStale(server) {
+		return nil // Observe reports a record that cannot be used.
+	}
+	mg, ok := server.DeepCopyObject().(resource.Managed)
+	if !ok {
 		return nil
 	}
-	return errors.Wrap(err, "cannot report the end of an operation")
+	p.correctOperation(mg, r)
+	return []xpv2.Condition{mg.GetCondition(TypeOperation)}
 }
 
 // postponed returns conditions about an operation that has ended: a reconcile of its object may be
@@ -98,22 +103,12 @@ func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Con
 	if err != nil || p.tracker.operation(server.GetUID()) != nil {
 		return nil
 	}
-	stale := p.conditionStale(server)
-	failed := r != nil && r.Error != "" &&
-		(stale || seam.ConditionOf(server, xpv2.TypeSynced).Status == corev1.ConditionTrue)
-	if !stale && !failed {
-		return nil // Most reconciles that are postponed need no copy.
+	cs := p.ended(server)
+	if r == nil || r.Error == "" ||
+		cs == nil && seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionTrue {
+		return cs // Most reconciles that are postponed need no copy.
 	}
-	mg, ok := server.DeepCopyObject().(resource.Managed)
-	if !ok {
-		return nil
-	}
-	var cs []xpv2.Condition
-	if stale {
-		p.correctOperation(mg, r)
-		cs = append(cs, mg.GetCondition(TypeOperation))
-	}
-	if failed {
+	if mg, ok := server.DeepCopyObject().(resource.Managed); ok {
 		p.reportFailure(s, mg, r)
 		cs = append(cs, mg.GetCondition(xpv2.TypeSynced))
 	}
