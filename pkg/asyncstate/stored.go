@@ -113,9 +113,6 @@ func (s *storedRecord) addAnnotations(set map[string]string) {
 		if _, ok := s.annotations[k]; !ok {
 			s.annotations[k] = v
 		}
-
-		// The reconcile may store the annotation, too.
-		s.tried[k] = append(s.tried[k], v)
 	}
 }
 
@@ -161,7 +158,8 @@ func (s *storedRecord) withStoreTimeout(ctx context.Context) (context.Context, c
 }
 
 // update the record of a running operation, together with the annotations that are set. over
-// reports whether the operation has ended.
+// reports whether the operation has ended. Whose value wins: of another writer's record, name and annotation, theirs do
+// while an update or delete runs; the name of a create's result replaces theirs, and an event has both.
 func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *creation.Record)) error {
 	ctx, cancel := s.withStoreTimeout(ctx)
 	defer cancel()
