@@ -68,7 +68,7 @@ func (e *asyncClient) call(
 	seam.From(ctx).Meter().Charge()
 	switch {
 	case resume != nil:
-		return nil, e.optional.resume(ctx, mg, *resume)
+		return nil, e.resume(ctx, mg, *resume)
 	case typ == Create:
 		c, err := e.ExternalClient.Create(ctx, mg)
 		return c.ConnectionDetails, err

@@ -109,7 +109,7 @@ func (e *asyncClient) afterObserve(
 	switch what {
 	case backOff:
 		e.postpone(ctx, &o, res.wait)
-		if !seen.Exists && r.Type == creation.Create && e.optional.find != nil {
+		if !seen.Exists && r.Type == creation.Create && e.find != nil {
 			e.outcome.State = seam.Unknown
 		}
 	case rest:
