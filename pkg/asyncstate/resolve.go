@@ -134,7 +134,9 @@ func (e *asyncClient) removeSettled(ctx context.Context, mg resource.Managed) (c
 }
 
 // resumeOperation resumes an operation by its handle.
-func (e *asyncClient) resumeOperation(ctx context.Context, mg resource.Managed, had *creation.Record) (continuation, error) {
+func (e *asyncClient) resumeOperation(
+	ctx context.Context, mg resource.Managed, had *creation.Record,
+) (continuation, error) {
 	a := attemptOf(had)
 	return e.beginAgain(ctx, mg, had, e.tracker.records.continued(had), interruptedResumed, &a)
 }
