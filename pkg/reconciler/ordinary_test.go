@@ -208,3 +208,17 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 		expectEqual(t, string(got.Type), "transition", reported, got.LastTransitionTime.Time)
 	}
 }
+
+// A typed object has no kind, which a lister may need.
+func TestOrdinaryTypes_KindForListers(t *testing.T) {
+	o, got := newOrdinary(inStatus{}), schema.GroupVersionKind{}
+	lister := func(_ context.Context, _ client.Reader, o client.Object) ([]reconciler.Dependent, error) {
+		got = o.GetObjectKind().GroupVersionKind()
+		return nil, nil
+	}
+	build := newReadingReconciler(func() *ordinary[inStatus] { return &ordinary[inStatus]{} }, nil)
+	mustReconcile(t, reconciler.New(
+		newOrdinaryCluster(o), ordinaries, build, reconciler.WithDependents(reconciler.DependentListerFn(lister)),
+	), o)
+	expectEqual(t, "A lister should get the object with its kind.", "kind", ordinaries, got)
+}
