@@ -63,7 +63,7 @@ func lines() map[string]line {
 			{from: `\b\w+\.GetLastHandledReconcileAt\(\)`, to: `""`},
 
 			// It has no annotation for the poll interval.
-			{from: `(?ms)^func Test(With_SpreadsByThePollInterval|With_WaitsForTheAnnotatedPoll|PollInterval)\(.*?^}\n`},
+			{from: `(?ms)^func Test(With_(SpreadsBy|WaitsForTheAnnotated|RequestOf)\w+|PollInterval)\(.*?^}\n`},
 			{from: `\bmeta\.GetPollInterval\(o\)`, to: `time.Duration(0), false`},
 			{file: "pkg/managed/upstream.go", from: `mustHave\(up, "minPollInterval", reflect.Int64\).Int\(\)`, to: `0`},
 

@@ -97,10 +97,6 @@ func TestWith_Shares(t *testing.T) {
 // TestWith_RequestOfADeletionThatWaits proves that a request counts once. Upstream does not handle it while the
 // deletion waits.
 func TestWith_RequestOfADeletionThatWaits(t *testing.T) {
-	want := 0
-	if _, ok := any(kit.NewBucket()).(requestHandler); ok {
-		want = 1 // Managed resources have no last handled request before runtime v2.3.
-	}
 	synctest.Test(t, func(t *testing.T) {
 		api := testkit.NewAPI(kit.NewBucket(
 			kit.WithReconciledStatus, kit.WithExternalName("n"),
@@ -112,16 +108,19 @@ func TestWith_RequestOfADeletionThatWaits(t *testing.T) {
 		limits := New(1, 1)
 		r := kit.NewBucketReconciler(api, ext.Connect(), With(limits))
 		account := limits.accounts.Account(limit.Key{Kind: "ProviderConfig"}, "ProviderConfig", time.Now())
-		// Twice there is one token, and a managed resource that is not ready waits for it.
-		for range 2 {
+		reconcileBehind := func(others int, reason string, want int) {
 			time.Sleep(time.Second)
 			account.Charge(1, time.Now())
-			account.Admit(nil, limit.Settling, time.Now())
+			for range others {
+				account.Admit(nil, limit.Settling, time.Now())
+			}
 			time.Sleep(time.Second)
 			_, _ = r.Reconcile(t.Context(), kit.RequestFor("b"))
-			got := ext.Count("observe")
-			kit.ExpectEqual(t, "A request should make a deletion urgent once.", "observations", want, got)
+			kit.ExpectEqual(t, reason, "observations", want, ext.Count("observe"))
 		}
+		reconcileBehind(1, "A request should make a deletion urgent.", 1)
+		reconcileBehind(1, "A request should make a deletion urgent once.", 1)
+		reconcileBehind(0, "A deletion that waited should start at its turn.", 2)
 	})
 }
 
