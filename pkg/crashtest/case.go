@@ -84,11 +84,8 @@ func parseCase(pattern string, scenarios []Scenario) (c testCase, ok bool) {
 	if i < 0 || len(parts) < 2 {
 		return c, false
 	}
-	if c.scenario = scenarios[i]; len(parts) == 2 {
-		return c, parts[1] == undisturbed
-	}
-	if len(parts)%2 == 0 {
-		return c, false
+	if c.scenario = scenarios[i]; len(parts)%2 == 0 {
+		return c, len(parts) == 2 && parts[1] == undisturbed
 	}
 	for rest := parts[1:]; len(rest) > 0; rest = rest[2:] {
 		all := fault.All()
