@@ -166,7 +166,7 @@ func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs creation.
 	if !s.Tracks(mg) {
 		return seam.Conflict(mg, "it is not the object that the reconcile has read")
 	}
-	if err := s.TryStoreAnnotations(ctx, mg, cs.Changes, seam.Decided, overwrote); err != nil {
+	if err := s.StoreAnnotations(ctx, mg, cs.Changes, seam.Decided, overwrote); err != nil {
 		return err
 	}
 	cs.Apply(mg)

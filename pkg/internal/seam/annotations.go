@@ -82,23 +82,12 @@ func (s *Session) Lacks(o client.Object) bool {
 // (errors.IsConflict) means that another writer set one of the annotations to another
 // value.
 func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote) error {
-	return s.storeAnnotations(ctx, o, cs, rule, ow, rule != Decided)
-}
-
-// TryStoreAnnotations is StoreAnnotations for callers that retry themselves.
-func (s *Session) TryStoreAnnotations(ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote) error {
-	return s.storeAnnotations(ctx, o, cs, rule, ow, false)
-}
-
-func (s *Session) storeAnnotations(
-	ctx context.Context, o client.Object, cs Changes, rule Rule, ow Overwrote, keep bool,
-) error {
 	if len(cs) == 0 || s.gone {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	current := s.base
+	current, keep := s.base, rule != Decided
 	if o.GetResourceVersion() != current.GetResourceVersion() {
 		// The session does not know this version, so the API server decides.
 		current = clone(o)

@@ -170,12 +170,6 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 	}
 	want := clone(s.base)
 	s.SetConditions(want, cs...)
-	return s.storeStatus(ctx, want)
-}
-
-// storeStatus stores the status of want. It returns the object as the API server then has it,
-// or nil if there was nothing to write.
-func (s *Session) storeStatus(ctx context.Context, want client.Object) (client.Object, error) {
 	diff, err := client.MergeFrom(s.base).Data(want)
 	if err != nil {
 		return nil, err
@@ -204,7 +198,7 @@ func (s *Session) storeStatus(ctx context.Context, want client.Object) (client.O
 	return o, err
 }
 
-// storeWholeStatus does the same as storeStatus with a write of the whole object. It reads the object
+// storeWholeStatus stores the status of want with a write of the whole object. It reads the object
 // first, because base may not be complete.
 func (s *Session) storeWholeStatus(ctx context.Context, want client.Object) (client.Object, error) {
 	o, err := unchangedState(ctx, s.options.Live, s.base)
