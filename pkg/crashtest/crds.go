@@ -19,8 +19,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/is"
 )
 
-// addCRDs adds the CustomResourceDefinitions of the folder whose kinds are in the scheme, and one for each other kind of
-// the provider's objects.
+// addCRDs adds the CustomResourceDefinitions of the folder whose kinds are in the scheme, and one for each other kind
+// of the provider's objects.
 func (s *subject) addCRDs() error {
 	if s.CRDs != "" {
 		all, err := readCRDs(s.CRDs)

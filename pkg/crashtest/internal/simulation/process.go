@@ -51,7 +51,7 @@ type ending struct {
 	stopped, disturbed bool
 }
 
-// A staleCache has the managed resources that a process reads while its cache lags, and the keys whose events it misses.
+// A staleCache has the managed resources that a process reads while its cache lags, and the keys of missed events.
 type staleCache struct {
 	objects map[client.ObjectKey]client.Object
 	missed  []client.ObjectKey
