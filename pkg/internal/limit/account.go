@@ -97,7 +97,8 @@ func (a *Account) Admit(p *Place, c Class, now time.Time) (*Place, time.Duration
 		}
 		p = &Place{account: a, class: c, turn: a.waiting.next(c)}
 	}
-	needed := float64(a.waiting.due(p, now.Add(-late), a.after(1, now))+1) - tolerance
+	missed := now.Add(-late) // Those due before don't count, because their tokens are for any.
+	needed := float64(a.waiting.due(p, missed, a.after(1, now))+1) - tolerance
 	if !a.closed.After(now) && a.bucket.TokensAt(now) >= needed {
 		a.waiting.start(p)
 		a.take(1, now)
@@ -107,7 +108,8 @@ func (a *Account) Admit(p *Place, c Class, now time.Time) (*Place, time.Duration
 		a.counts.Limited.Add(1)
 	}
 	opens := later(now, a.closed)
-	p.due = a.after(float64(a.waiting.before(p)+1)-a.bucket.TokensAt(opens), opens)
+	before := a.waiting.before(p) - a.waiting.due(p, time.Time{}, missed)
+	p.due = a.after(float64(before+1)-a.bucket.TokensAt(opens), opens)
 	a.waiting.join(p)
 	return p, p.due.Sub(now)
 }

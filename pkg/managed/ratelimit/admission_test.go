@@ -20,6 +20,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/asyncstate"
 	"github.com/crossplane-graft/graft/pkg/internal/deletion"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/kit"
+	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/internal/limit"
 	"github.com/crossplane-graft/graft/pkg/managed"
@@ -121,6 +122,8 @@ func TestWith_RequestOfADeletionThatWaits(t *testing.T) {
 		reconcileBehind(1, "A request should make a deletion urgent.", 1)
 		reconcileBehind(1, "A request should make a deletion urgent once.", 1)
 		reconcileBehind(0, "A deletion that waited should start at its turn.", 2)
+		kit.UpdateBucket(t, api, "b", func(b *v1alpha1.Bucket) { b.SetAnnotations(nil) })
+		reconcileBehind(1, "A request that was removed should make nothing urgent.", 2)
 	})
 }
 
