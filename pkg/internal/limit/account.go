@@ -92,9 +92,7 @@ func (a *Account) Admit(p *Place, c Class, now time.Time) (*Place, time.Duration
 	a.waiting.forget(now)
 
 	if p == nil || !a.waiting.has(p) || p.class != c {
-		if p != nil {
-			a.waiting.leave(p)
-		}
+		a.waiting.leave(p)
 		p = &Place{account: a, class: c, turn: a.waiting.next(c)}
 	}
 	missed := now.Add(-late) // Those due before don't count, because their tokens are for any.

@@ -106,7 +106,7 @@ func (s *schedule) join(p *Place) {
 }
 
 func (s *schedule) leave(p *Place) {
-	if s.has(p) {
+	if p != nil && s.has(p) {
 		i := s.index(p.class, p)
 		s.queues[p.class] = slices.Delete(s.queues[p.class], i, i+1)
 	}
