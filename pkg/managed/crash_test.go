@@ -104,16 +104,9 @@ func patchFinalizers(c client.Client, finalizers string) func(context.Context, r
 	}
 }
 
-// newProvider returns a provider of buckets with one more option of its reconciler. A Finder looks up the buckets, which
-// the external system names.
+// newProvider returns a provider of buckets with one more option of its reconciler. If named is not set, the external
+// system names them, and a Finder looks them up.
 func newProvider(
-	t *testing.T, option func(c client.Client) managed.ReconcilerOption,
-) crashtest.Provider[*regionCloud] {
-	t.Helper()
-	return newProviderOf(t, false, option)
-}
-
-func newProviderOf(
 	t *testing.T, named bool, option func(c client.Client) managed.ReconcilerOption,
 ) crashtest.Provider[*regionCloud] {
 	t.Helper()
@@ -170,7 +163,7 @@ func TestCrashes_Options(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProviderOf(t, tc.named, func(client.Client) option { return tc.option() })
+			p := newProvider(t, tc.named, func(client.Client) option { return tc.option() })
 			p.Scenarios = crashtest.Scenarios()[:5]
 			crashtest.Run(t, p, crashtest.Runs(60))
 		})
@@ -194,7 +187,7 @@ func TestCrashes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProvider(t, option)
+			p := newProvider(t, false, option)
 			p.Scenarios = crashtest.Scenarios()[:5]
 			p.Invariant = func(o client.Object, _ *regionCloud, _ client.Reader) error {
 				if o != nil && !slices.Equal(o.GetFinalizers(), []string{managed.FinalizerName}) {
@@ -215,7 +208,7 @@ func TestCrashes_AnotherWriter(t *testing.T) {
 			return u.Edit(func(o client.Object) { meta.AddAnnotations(o, map[string]string{"another": value}) })
 		}}
 	}
-	p := newProvider(t, func(client.Client) managed.ReconcilerOption { return managed.WithInitializers() })
+	p := newProvider(t, false, func(client.Client) managed.ReconcilerOption { return managed.WithInitializers() })
 	p.Scenarios = []crashtest.Scenario{{Name: "another-writer", Acts: []crashtest.Act{
 		{Do: crashtest.Create}, annotate("first"), {Do: crashtest.Change}, annotate("second"),
 	}}}
