@@ -133,8 +133,8 @@ func TestWith_SpreadsByThePollInterval(t *testing.T) {
 		reason  string
 		bucket  kit.BucketModifier
 		options []managed.ReconcilerOption
-		most    time.Duration
 		least   time.Duration
+		most    time.Duration
 	}{
 		"Annotation": {
 			reason: "A poll should not wait longer than its annotation says.",

@@ -20,22 +20,19 @@ import (
 func TestWith_LookUpOfACreate(t *testing.T) {
 	cases := map[string]struct {
 		reason string
+		burst  int // a look-up, an observation and a create take three
 		err    error
-		want   int // observations of a neighbour
 	}{
-		"Charged": {reason: "A look-up should take a token, so none should be left for a neighbour."},
+		"Charged": {reason: "A look-up should take a token, so none should be left for a neighbour.", burst: 3},
 		"Throttled": {
 			reason: "A look-up that is throttled should close the account.",
+			burst:  100,
 			err:    Throttled(errors.New("slow down"), time.Hour),
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				burst := 3 // a look-up, an observation and a create
-				if tc.err != nil {
-					burst = 100
-				}
 				api := testkit.NewAPI(
 					kit.NewBucket(kit.WithAnnotation(meta.AnnotationKeyExternalCreatePending, "1999-01-01T00:00:00Z")),
 					kit.NewBucket(kit.WithName("neighbour"), kit.WithExternalName("n")),
@@ -47,7 +44,7 @@ func TestWith_LookUpOfACreate(t *testing.T) {
 						return asyncstate.Absent(), tc.err
 					},
 				)
-				r := kit.NewBucketReconciler(api, ext.Connect(), With(New(0.001, burst)), resolve.With(find))
+				r := kit.NewBucketReconciler(api, ext.Connect(), With(New(0.001, tc.burst)), resolve.With(find))
 				_, _ = r.Reconcile(t.Context(), kit.RequestFor("b"))
 				kit.ExpectEqual(t, tc.reason, "look-ups", 1, finds)
 				before := ext.Count("observe")
