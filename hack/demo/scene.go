@@ -101,8 +101,8 @@ func (s *scene) shows(ctx context.Context, c cloud.Call) bool {
 	return reconciled(ctx) == s.objs[0].GetName() || c.Owner == string(s.objs[0].GetUID())
 }
 
-// create lets a user create the managed resources, which are alike. Each is prepared first, if prepare is given.
-func (s *scene) create(like sample.Instance, prepare ...func(o sample.Instance)) {
+// create lets a user create the managed resources, which are alike.
+func (s *scene) create(like sample.Instance) {
 	gvk := must(apiutil.GVKForObject(like, s.user.Scheme()))
 	s.kind = resource.ManagedKind(gvk)
 	for i := range s.replicas {
@@ -111,9 +111,6 @@ func (s *scene) create(like sample.Instance, prepare ...func(o sample.Instance))
 		// Names have to sort like numbers.
 		o.SetName(fmt.Sprintf("%s-%02d", s.prefix, len(s.objs)+1))
 		o.SetLabels(s.labels)
-		for _, p := range prepare {
-			p(o)
-		}
 		if i == 0 {
 			s.add(byUser, "creates "+o.GetName())
 			s.watch(s.user, gvk, client.ObjectKeyFromObject(o))
@@ -125,9 +122,9 @@ func (s *scene) create(like sample.Instance, prepare ...func(o sample.Instance))
 }
 
 // createAtRest creates the managed resources and starts a provider, which comes to rest.
-func (s *scene) createAtRest(like sample.Instance, o ...sample.Option) *running {
+func (s *scene) createAtRest(like sample.Instance) *running {
 	s.create(like)
-	p := s.start(s.side.newReconciler, s.sync(o...))
+	p := s.start(s.side.newReconciler, s.sync())
 	p.settle()
 	return p
 }

@@ -65,7 +65,7 @@ func lines() map[string]line {
 			// It has no annotation for the poll interval.
 			{from: `(?ms)^func Test(With_(SpreadsBy|WaitsForTheAnnotated|RequestOf)\w+|PollInterval)\(.*?^}\n`},
 			{from: `\bmeta\.GetPollInterval\(o\)`, to: `time.Duration(0), false`},
-			{file: "pkg/managed/upstream.go", from: `mustHave\(up, "minPollInterval", reflect.Int64\).Int\(\)`, to: `0`},
+			{file: "pkg/managed/upstream.go", from: `mustHave\(up, "minPoll\w+", reflect.Int64\).Int\(\)`, to: `0`},
 
 			{file: "pkg/managed/construction_test.go", from: `\bupstream\.WithMinPollInterval\(time\.Second\),`},
 			// It requeues at once where v2.4 waits for the poll interval.

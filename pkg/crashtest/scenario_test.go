@@ -15,6 +15,7 @@ import (
 	"github.com/pkg/errors"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -81,6 +82,14 @@ func TestRun_OwnLives(t *testing.T) {
 		"ChangeBack": {
 			reason:   "A change that the user takes back should not have to show.",
 			scenario: Scenario{Setup: []Act{create}, Acts: []Act{{Do: resize(7)}, {Do: resize(1)}}},
+		},
+		"ChangeBackOfAddedFields": {
+			reason: "The fields of spec that the provider has added should be part of what the user changes back to.",
+			scenario: Scenario{Setup: []Act{create, {Do: func(u *User) error {
+				b := v1alpha1.NewBucket("default", "one")
+				patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"forProvider":{"region":"eu"}}}`))
+				return u.Client().Patch(context.Background(), b, patch)
+			}}}, Acts: []Act{change, {Do: ChangeBack}}},
 		},
 		"ObserveOnly": {
 			reason:   "A change should not have to show if the policies forbid updates.",

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -67,18 +68,18 @@ func CreateSameName(u *User) error {
 // Change the managed resource with [Provider.Change].
 func Change(u *User) error {
 	if u.run.provider.Change == nil {
-		return errors.Wrap(
-			errNotApplicable, "crashtest: a scenario changes the managed resource: set Provider.Change",
-		)
+		return errors.Wrap(errNotApplicable, "crashtest: a scenario changes the managed resource: set Provider.Change")
 	}
 	return u.changeFirst(u.run.provider.Change, true)
 }
 
-// ChangeBack gives the managed resource the spec of [Provider.Object] again.
+// ChangeBack gives the managed resource the spec again that it had before the first change.
 func ChangeBack(u *User) error {
 	return u.changeFirst(func(o client.Object) {
 		content := contentOf(o)
-		content["spec"] = contentOf(u.run.first)["spec"]
+		spec, _ := content["spec"].(map[string]any)
+		before, _ := u.specs[o.GetName()]["spec"].(map[string]any)
+		maps.Copy(spec, before)
 		_ = decode(content, o)
 	}, false)
 }
@@ -252,9 +253,7 @@ func (u *User) needsAnnotation() error {
 	if u.run.provider.annotated {
 		return nil
 	}
-	return errors.Wrap(
-		errNotApplicable, "crashtest: Provider.Name is set: the external name can't be set with an annotation",
-	)
+	return errors.Wrap(errNotApplicable, "crashtest: with Provider.Name no annotation sets the external name")
 }
 
 // needsExternal returns an error if a managed resource has no external resource.

@@ -112,13 +112,11 @@ func CheckFinalizers(finalizers []string) error {
 	if len(finalizers) == 0 || slices.Contains(finalizers, "") {
 		return errors.New("was given no finalizers, or an empty one: name those that may be removed")
 	}
-	if slices.Contains(finalizers, "") {
-		return errors.New("was given a finalizer without a name: name those that may be removed")
-	}
 	for _, f := range []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents} {
 		if slices.Contains(finalizers, f) {
 			return errors.Errorf(
-				"was given the garbage collector's finalizer %q: leave it out; only the garbage collector may remove it", f,
+				"was given the garbage collector's finalizer %q: leave it out, since only the garbage collector removes it",
+				f,
 			)
 		}
 	}
