@@ -212,7 +212,7 @@ func badScenarios(t *testing.T) map[string]badInput {
 				p.Name = func(o client.Object) string { return o.GetName() }
 				p.Scenarios = slices.DeleteFunc(Scenarios(), func(l Scenario) bool { return l.Name != "rename" })
 			},
-			"the external name can't be set with an annotation",
+			"no annotation sets the external name",
 		},
 		"ChangePanics": {
 			"A function of the author's is no part of the provider.",

@@ -86,9 +86,8 @@ func TestRun_OwnLives(t *testing.T) {
 		"ChangeBackOfAddedFields": {
 			reason: "The fields of spec that the provider has added should be part of what the user changes back to.",
 			scenario: Scenario{Setup: []Act{create, {Do: func(u *User) error {
-				b := v1alpha1.NewBucket("default", "one")
 				patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"forProvider":{"region":"eu"}}}`))
-				return u.Client().Patch(context.Background(), b, patch)
+				return u.Client().Patch(context.Background(), v1alpha1.NewBucket("default", "one"), patch)
 			}}}, Acts: []Act{change, {Do: ChangeBack}}},
 		},
 		"ObserveOnly": {
