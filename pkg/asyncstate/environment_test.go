@@ -269,6 +269,19 @@ func (e *environment) finalState() finalState {
 	return state
 }
 
+// expectCreatedOnce fails the test unless bucket b has the one external resource that was created, or both are gone.
+func (e *environment) expectCreatedOnce(reason string, gone bool) {
+	e.t.Helper()
+	got := e.finalState()
+	want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
+	if gone {
+		want = finalState{Created: 1, Gone: true}
+	}
+	expectEqual(e.t, reason+"\n"+describe(e.get("b")), "final state", want, finalState{
+		Created: got.Created, Remaining: got.Remaining, Name: got.Name, Gone: got.Gone,
+	})
+}
+
 // A scenario has steps that change bucket b and the provider, and the final state.
 type scenario struct {
 	reason  string

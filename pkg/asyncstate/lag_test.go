@@ -120,17 +120,7 @@ func TestCreateSetNameAndFailed(t *testing.T) {
 						}
 					}
 
-					got := e.finalState()
-					want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
-					if deleting {
-						want = finalState{Created: 1, Gone: true}
-					}
-					expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
-						Created:   got.Created,
-						Remaining: got.Remaining,
-						Name:      got.Name,
-						Gone:      got.Gone,
-					})
+					e.expectCreatedOnce(tc.reason, deleting)
 					if n := p.reconciles.Load(); n > 200 {
 						t.Errorf("\n%s\n%d reconciles", tc.reason, n)
 					}
@@ -270,17 +260,7 @@ func TestFinderLags(t *testing.T) {
 				e.delete("b")
 			}
 			advanceClock(5 * time.Minute)
-			got := e.finalState()
-			want := finalState{Created: 1, Remaining: 1, Name: "id-0001"}
-			if tc.deleting {
-				want = finalState{Created: 1, Gone: true}
-			}
-			expectEqual(t, tc.reason+"\n"+describe(e.get("b")), "final state", want, finalState{
-				Created:   got.Created,
-				Remaining: got.Remaining,
-				Name:      got.Name,
-				Gone:      got.Gone,
-			})
+			e.expectCreatedOnce(tc.reason, tc.deleting)
 		})
 	}
 }

@@ -160,13 +160,11 @@ func (t *Tracker) running(mg resource.Managed) (*operation, error) {
 
 // persist changes in a reconcile, on the API server and in memory.
 func (t *Tracker) persist(ctx context.Context, mg resource.Managed, cs creation.Changes) error {
-	overwrote := t.config.events.overwrote(mg)
-
 	s := seam.From(ctx)
 	if !s.Tracks(mg) {
 		return seam.Conflict(mg, "it is not the object that the reconcile has read")
 	}
-	if err := s.StoreAnnotations(ctx, mg, cs.Changes, seam.Decided, overwrote); err != nil {
+	if err := s.StoreAnnotations(ctx, mg, cs.Changes, seam.Decided, nil); err != nil {
 		return err
 	}
 	cs.Apply(mg)

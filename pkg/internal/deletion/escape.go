@@ -48,8 +48,8 @@ type Escape struct {
 	// inner reconciler removes.
 	Removable, Own []string
 
-	// Runs returns the operation that may run at that time on the external resource of an object, besides what the
-	// object itself says. Force orphan waits for its end. It may be nil.
+	// Runs returns the operation that may run at that time on the external resource of an object. Force orphan waits
+	// for its end. It is creation.RunsUntil by default.
 	Runs func(o client.Object, now time.Time) creation.Run
 
 	// Metrics is nil if deletions are not counted.

@@ -137,11 +137,10 @@ func (e *Escape) granted(ctx context.Context, s *seam.Session, o client.Object) 
 
 // runs returns the operation that may run on the external resource of o.
 func (e *Escape) runs(now time.Time, o client.Object) creation.Run {
-	run := creation.RunsUntil(o, now)
-	if e.Runs != nil {
-		run = run.Or(e.Runs(o, now))
+	if e.Runs == nil {
+		return creation.RunsUntil(o, now)
 	}
-	return run
+	return e.Runs(o, now)
 }
 
 // isOrphaned reports whether o was orphaned, and is held by others: by the garbage

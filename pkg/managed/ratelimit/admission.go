@@ -160,8 +160,8 @@ func (a *admission) leave(name client.ObjectKey) {
 func (a *admission) gone(s *seam.Session) { a.leave(s.Key()) }
 
 // failed reports whether the last operation has failed, which its managed resource may not show yet.
-func failed(mg resource.Managed) bool {
-	r := creation.Last(mg).Record
+func failed(o client.Object) bool {
+	r := creation.Last(o).Record
 	return r != nil && r.Error != ""
 }
 

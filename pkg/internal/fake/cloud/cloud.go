@@ -96,14 +96,6 @@ func New(o Options) *Cloud {
 	}
 }
 
-// SetToken changes the token that the cloud asks for. Sessions that were opened
-// with another one fail from now on; no token is asked for if it's empty.
-func (c *Cloud) SetToken(token string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.token = token
-}
-
 // Inventory returns every resource that exists, in order of its id: hidden ones
 // and those that are being deleted too.
 func (c *Cloud) Inventory() []Resource {

@@ -12,7 +12,6 @@ import (
 )
 
 type settings struct {
-	token              string
 	createTokens       bool
 	deterministicNames bool
 	background         bool
@@ -25,9 +24,6 @@ type settings struct {
 
 // An Option configures a connector.
 type Option func(*settings)
-
-// WithToken gives the connector the token to log in to the cloud with.
-func WithToken(token string) Option { return func(s *settings) { s.token = token } }
 
 // WithCreateTokens makes every create carry the managed resource's UID as
 // idempotency token.

@@ -18,10 +18,10 @@ func WithProviderConfigs(c client.Reader, t resource.ModernTracker) Option {
 	return func(s *settings) { s.configs, s.tracker = c, t }
 }
 
-// login returns the token to log in to the cloud with.
+// login returns the token to log in to the cloud with. Without provider configs there is none.
 func (s settings) login(ctx context.Context, mg resource.Managed) (string, error) {
 	if s.configs == nil {
-		return s.token, nil
+		return "", nil
 	}
 	b, ok := mg.(resource.ModernManaged)
 	if !ok {
