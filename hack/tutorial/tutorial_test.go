@@ -55,8 +55,8 @@ func TestCode(t *testing.T) {
 	}
 }
 
-// The example can be read in ten minutes. Counted are lines of Go without blank lines and
-// comments; not those of tests, of the cloud that they use, and of generated files.
+// The example can be read in ten minutes. The limit is for lines of Go, without blank lines,
+// comments, tests, the cloud that the tests use, and generated files.
 func TestSize(t *testing.T) {
 	const most = 500
 	code := regexp.MustCompile(`(?m)^\s*[^\s/]`)

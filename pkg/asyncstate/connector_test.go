@@ -226,7 +226,7 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 }
 
 // A configuration that cannot work should be refused when the provider starts, with an error
-// that says what to do.
+// that has the fix.
 func TestNewTracker_Refuses(t *testing.T) {
 	tracker := func(o ...asyncstate.TrackerOption) func() {
 		return func() { asyncstate.NewTracker(o...) }

@@ -6,8 +6,8 @@
 // initialization. And an operation that is in progress when the process dies is
 // forgotten: the resource is created a second time, and the first one is leaked.
 //
-// A Create calls [SetExternalName] as soon as it knows the name. The name is on the API server when that returns, in
-// the middle of the create, whatever the management policies.
+// A Create calls [SetExternalName] as soon as it knows the name. The name is stored when that call returns, while
+// the create is still running and under any management policies.
 //
 //	reconcile                          operation (a goroutine)
 //	─────────                          ───────────────────────
@@ -20,8 +20,8 @@
 //	          │                        result ─► API server: name stored and
 //	Observe ◄─┴───────── requeues ────── record removed, in one patch
 //
-// The record is an annotation of the managed resource, written before anything can
-// reach the external system. After a crash nothing else is left of the operation.
+// The record is an annotation of the managed resource. It is written before the first request to the
+// external system, and is all that a crash leaves of the operation.
 //
 //	recorded ──► running ──► ended ──► stored
 //	                └─ a minute after its deadline: abandoned, its outcome is unknown

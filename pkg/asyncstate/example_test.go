@@ -88,7 +88,7 @@ func newBucket() *unstructured.Unstructured {
 	return b
 }
 
-// A tagging client tags what it creates with the UID, and can look it up after a crash.
+// tagging sets the UID as a tag of each external resource, by which it looks the resource up after a crash.
 type tagging struct {
 	cloud
 
@@ -108,7 +108,7 @@ func (c *tagging) Find(_ context.Context, mg resource.Managed, _ asyncstate.Atte
 	return asyncstate.Absent(), nil // The list may lag: Graft waits until an absence is certain.
 }
 
-// A client that can look up what it has created implements Finder.
+// A client that can look up its external resources implements Finder.
 func ExampleFinder() {
 	var _ asyncstate.Finder = &tagging{}
 }

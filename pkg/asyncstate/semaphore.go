@@ -32,7 +32,8 @@ type semaphoreKey struct {
 	deleting bool
 }
 
-// A semaphore has the objects that wait for a permit, longest first. waiting has those of the queue that still wait.
+// A semaphore counts the permits in use. Its queue has the objects that asked for one, the first one first, and waiting
+// those that still wait.
 type semaphore struct {
 	running int
 	queue   []client.ObjectKey

@@ -82,7 +82,7 @@ func onlyRun(test string) Option {
 	return Only(below(names, strings.Split(f.Value.String(), "/")))
 }
 
-// below returns the patterns that follow those of the names, or "" if some name does not match.
+// below returns the patterns that are left after one for each name, or "" if a pattern does not match its name.
 func below(names, patterns []string) string {
 	if len(patterns) <= len(names) {
 		return ""

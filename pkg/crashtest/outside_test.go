@@ -277,8 +277,8 @@ func plantedOutside() []planted {
 	return out
 }
 
-// TestRun_ConnectionSecret proves that a password that is lost or outdated is found, and that of a right
-// provider is not.
+// TestRun_ConnectionSecret proves that a lost or outdated password is a finding, and that a right provider has
+// none.
 func TestRun_ConnectionSecret(t *testing.T) {
 	cases := map[string]struct {
 		reason          string

@@ -12,7 +12,7 @@ type mailbox struct {
 	woken  chan struct{}
 }
 
-// post work, in any order with that of other goroutines.
+// post work. Work of several goroutines has no order.
 func (m *mailbox) post(fn func()) {
 	m.mu.Lock()
 	m.posted = append(m.posted, fn)
