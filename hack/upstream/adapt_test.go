@@ -47,6 +47,7 @@ func adapt(t *testing.T, r release, dir string) {
 
 		outside := regexp.MustCompile(`(?m)^package managed$`).ReplaceAll(text, []byte("package managed_test\nimport . \""+graftPackage+`"`))
 		outside = bytes.ReplaceAll(outside, []byte(" NewReconciler("), []byte(" newReconciler("))
+		outside = bytes.ReplaceAll(outside, []byte("cmpopts.EquateApproxTime(1*time.Second)"), []byte("equateTimes()"))
 		keepTests(t, strings.TrimSuffix(name, "_test.go")+"_graft_test.go", outside, func(test string) bool { return !isUnexported(test) })
 	}
 
