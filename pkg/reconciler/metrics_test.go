@@ -88,18 +88,6 @@ func TestMetrics(t *testing.T) {
 		want       []int // How many deletions were measured, and their seconds.
 		left       map[string]int
 	}{
-		"StaleRead": {
-			reason: "An object that a cache has after it was seen to be gone is not counted again.",
-			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
-				stale := r.c.read(t, o)
-				goes(t, r, o)
-				r.c.api.FreezeAs(stale)
-				mustReconcile(t, r, o)
-				r.c.api.Thaw()
-				mustReconcile(t, r, o)
-			},
-			want: []int{1, 60},
-		},
 		"Unserved": {
 			reason: "That its version is not served for a while says nothing of an object.",
 			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {

@@ -66,10 +66,7 @@ func (d *deletionReporter) open(ctx context.Context, s *seam.Session, o client.O
 	if err := s.Withdraw(ctx, o, d.failed, NotDeleting(s.Now())); err != nil || !meta.WasDeleted(o) {
 		return err
 	}
-	if err := d.escape.Open(ctx, o); err != nil {
-		return err
-	}
-
+	d.escape.Remember(o)
 	if _, ok := d.escape.Objects.Conditioned(o); ok {
 		if err := d.announce(ctx, s, o); err != nil {
 			return err
@@ -176,7 +173,7 @@ func (d *deletionReporter) observe(ctx context.Context, s *seam.Session, o clien
 	on := observe(ctx, dependentReader{
 		Reader: d.escape.Client, live: d.escape.Live, watched: d.watched, late: &d.late, now: s.Now(),
 	}, d.dependents, o)
-	deletion.Update(&d.escape, &d.most, o, func(most *int) {
+	d.most.Update(&d.escape.Store, o, func(most *int) {
 		*most = max(*most, on.total)
 		on.total = *most
 	})

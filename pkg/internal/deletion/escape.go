@@ -59,7 +59,6 @@ type Escape struct {
 	// object no longer exists.
 	Store  store.Store
 	states store.Key[state]
-	gone   recentUIDs
 
 	// begun is the time at which the reconcile began. A deadline that passes later is for the
 	// next reconcile, which records the event.
@@ -78,26 +77,17 @@ type state struct {
 	// since is the time at which the deletion was requested.
 	since time.Time
 
-	// exceeded is the progress of the event that the deadline has passed.
-	exceeded notification
+	// gone means that the object no longer exists. A stale cache may still return it.
+	gone bool
 
-	// orphaning has the finalizers of a request whose answer was lost.
-	orphaning *orphaned
+	// exceeded and orphaning say which events were recorded. orphaning is about the last request.
+	exceeded, orphaning bool
 
 	// keptOwned is the time at which the object was last deleted with the propagation policy
 	// Orphan. refused is the message of a refused request to orphan the object.
 	keptOwned time.Time
 	refused   string
 }
-
-// A notification is the progress of an event that is sent once.
-type notification int
-
-const (
-	notNotified notification = iota
-	maybeNotified
-	notified
-)
 
 // CheckDeadline returns an error if d is not a valid deadline.
 func CheckDeadline(d time.Duration) error {
@@ -134,9 +124,7 @@ func (e *Escape) open(ctx context.Context, s *seam.Session, o client.Object) err
 	if !meta.WasDeleted(o) {
 		return nil
 	}
-	if err := e.Open(ctx, o); err != nil {
-		return err
-	}
+	e.Remember(o)
 	e.Begin(s)
 	news := false
 	err := s.Announce(ctx, o, e.failed, func(server client.Object) []xpv2.Condition {
@@ -166,40 +154,9 @@ func (e *Escape) ForgetFormer(s *seam.Session, o client.Object) {
 	}
 }
 
-// Open remembers an object that is being deleted. An object that a cache lacked may be back, because
-// another writer has changed its label: a read from the API server tells it from a stale read. If that
-// read fails, the reconcile has to be retried: nothing is recorded for an object that no longer exists.
-func (e *Escape) Open(ctx context.Context, o client.Object) error {
-	if e.IsGone(o) {
-		exists, err := e.exists(ctx, o)
-		if err != nil {
-			return errors.Wrap(err, "cannot read the object that is being deleted")
-		}
-		if exists {
-			e.gone.remove(o.GetUID())
-		}
-	}
-	e.Remember(o)
-	return nil
-}
-
 // Remember an object that is being deleted.
 func (e *Escape) Remember(o client.Object) {
-	Update(e, &e.states, o, func(v *state) { v.since = o.GetDeletionTimestamp().Time })
-}
-
-// exists reports whether the API server is known to have o. It is not without a live reader, or
-// without permission to read it: the deletion must not wait for that.
-func (e *Escape) exists(ctx context.Context, o client.Object) (bool, error) {
-	if e.Live == nil {
-		return false, nil
-	}
-	live := seam.Empty(o)
-	err := e.Live.Get(ctx, client.ObjectKeyFromObject(o), live)
-	if seam.Permanent(err) {
-		return false, nil
-	}
-	return err == nil && live.GetUID() == o.GetUID(), err
+	e.states.Update(&e.Store, o, func(v *state) { v.since = o.GetDeletionTimestamp().Time })
 }
 
 // Begin sets the time that decides whether the deadline has passed. Without it, an object has
@@ -214,30 +171,24 @@ func (e *Escape) Gone(s *seam.Session) {
 }
 
 // IsGone reports whether the object no longer exists: a cache may be stale.
-func (e *Escape) IsGone(o client.Object) bool { return e.gone.has(o.GetUID()) }
-
-// Update a value of an object, unless the object no longer exists.
-func Update[T any](e *Escape, k *store.Key[T], o client.Object, fn func(v *T)) {
-	if !e.IsGone(o) {
-		k.Update(&e.Store, o, fn)
-	}
-}
+func (e *Escape) IsGone(o client.Object) bool { return e.states.Get(&e.Store, o).gone }
 
 // failed records that conditions could not be written.
 func (e *Escape) failed(o client.Object, err error) { CannotReport(e.Log, e.Record, o, err) }
 
+// forget an object that no longer exists. It is remembered as gone while the cache returns it.
 func (e *Escape) forget(s *seam.Session, uid types.UID) {
 	o := &metav1.PartialObjectMetadata{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Key().Namespace, Name: s.Key().Name, UID: uid},
 	}
-	is := e.states.Get(&e.Store, o)
-	e.Store.Forget(s.Key())
-	e.gone.add(uid)
-	if is.orphaning != nil {
-		e.recordOrphaned(is.orphaning)
+	had := e.states.Get(&e.Store, o)
+	if cached := s.Base(); cached == nil || cached.GetUID() != uid {
+		e.Store.Forget(s.Key())
+	} else {
+		e.states.Update(&e.Store, o, func(v *state) { v.gone = true })
 	}
-	if e.Metrics != nil {
-		e.Metrics.Took(s.Now().Sub(is.since))
+	if e.Metrics != nil && !had.gone {
+		e.Metrics.Took(s.Now().Sub(had.since))
 	}
 }
 
@@ -259,23 +210,14 @@ func (e *Escape) Announced(
 	return ReasonDeadlineExceeded, Cut(e.late(server, message), MaxMessageLength), true
 }
 
-// Notify records once that the deadline has passed: if the condition on the API server
-// changed, or if an earlier attempt may have changed it. err is the error of that write. If it
-// is not permitted, each process records the event once.
+// Notify records once that the deadline has passed, if news is true: the condition on the API server does not say so
+// yet. err is the error of the write that says so. Another writer may have come first if it is a conflict.
 func (e *Escape) Notify(ctx context.Context, o client.Object, news bool, err error) error {
-	is := e.states.Get(&e.Store, o)
-
-	switch {
-	case e.IsGone(o), is.exceeded == notified, !news && is.exceeded == notNotified:
-		return err
-	case err != nil:
-		if news && !kerrors.IsConflict(err) {
-			Update(e, &e.states, o, func(v *state) { v.exceeded = maybeNotified })
-		}
+	known := e.states.Get(&e.Store, o)
+	if !news || known.exceeded || known.gone || kerrors.IsConflict(err) {
 		return err
 	}
-
-	Update(e, &e.states, o, func(v *state) { v.exceeded = notified })
+	e.states.Update(&e.Store, o, func(v *state) { v.exceeded = true })
 	message := Cut(e.late(o, "It is still there: see the Deleting condition."), maxEventLength)
 	e.Log.Info("Deletion takes longer than its deadline", "uid", o.GetUID(), "deadline", e.Deadline)
 	e.Record.Event(o, event.Warning(reasonDeadlineExceeded, errors.New(message)))
@@ -285,7 +227,7 @@ func (e *Escape) Notify(ctx context.Context, o client.Object, news bool, err err
 	if e.Exceeded != nil {
 		e.Exceeded(ctx, o)
 	}
-	return nil
+	return err
 }
 
 // Report returns the reason and the message to report instead of the supplied ones.

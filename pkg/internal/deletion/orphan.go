@@ -48,12 +48,6 @@ const BusyInterval = 10 * time.Second
 // garbage collector removes the finalizer that it adds.
 const keepInterval = time.Minute
 
-// orphaned is an object that is orphaned, and the finalizers that it loses.
-type orphaned struct {
-	object     client.Object
-	finalizers []string
-}
-
 // ForceOrphan removes finalizers from an object that is being deleted if, and
 // only if, an operator asked for exactly this object. It changes nothing that the
 // finalizers wait for, and the objects that the object owns are kept.
@@ -61,8 +55,6 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	if len(e.Removable) == 0 {
 		return nil
 	}
-	e.resolveDoubt(o)
-
 	if len(e.request(o)) == 0 {
 		if e.isOrphaned(o) {
 			return notFound(o)
@@ -91,30 +83,24 @@ func (e *Escape) ForceOrphan(ctx context.Context, s *seam.Session, o client.Obje
 	if len(remove) == 0 {
 		return err
 	}
-	inDoubt := e.states.Get(&e.Store, o)
-	Update(e, &e.states, o, func(v *state) { v.orphaning = nil })
-	before, _ := o.DeepCopyObject().(client.Object)
-	is := &orphaned{object: before, finalizers: remove}
-	e.Log.Info("Orphaning, as an operator asks", e.details(is)...)
+	e.Log.Info(
+		"Orphaning, as an operator asks", "kind", e.Kind.String(), "name", client.ObjectKeyFromObject(o).String(),
+		"uid", o.GetUID(), "external-name", meta.GetExternalName(o), "finalizers", remove,
+	)
 	removed, err := s.RemoveFinalizers(ctx, o, remove)
 
 	switch {
 	case seam.Permanent(err):
 		// A webhook may refuse with the code of a conflict.
 		return e.refuseToOrphan(o, messageFinalizersNotRemoved, err)
-	case kerrors.IsConflict(err):
-		Update(e, &e.states, o, func(v *state) { v.orphaning = inDoubt.orphaning })
-		return errors.Wrap(err, "cannot orphan")
-	case err != nil:
-		Update(e, &e.states, o, func(v *state) { v.orphaning = is })
-		return errors.Wrap(err, "cannot orphan")
-	case removed:
-		e.recordOrphaned(is)
-	case inDoubt.orphaning != nil:
-		e.recordOrphaned(inDoubt.orphaning)
+	case removed, err != nil && !kerrors.IsConflict(err):
+		e.recordOrphaning(o, remove)
 	}
 
-	if s.Gone() || e.isOrphaned(o) {
+	switch {
+	case err != nil:
+		return errors.Wrap(err, "cannot orphan")
+	case s.Gone(), e.isOrphaned(o):
 		return notFound(o)
 	}
 	return nil
@@ -201,7 +187,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 	}
 
 	// The garbage collector may have removed its finalizer before o is read again.
-	Update(e, &e.states, o, func(v *state) { v.keptOwned = s.Now() })
+	e.states.Update(&e.Store, o, func(v *state) { v.keptOwned = s.Now() })
 	reader := e.Live
 	if reader == nil {
 		reader = e.Client
@@ -221,7 +207,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 // the inner reconciler does not delete the resources that o should leave. The error does not wrap
 // err, which may be "not found" while the API server does not serve the kind: callers ignore that.
 func (e *Escape) refuseToOrphan(o client.Object, message string, err error) error {
-	Update(e, &e.states, o, func(v *state) { v.refused = message })
+	e.states.Update(&e.Store, o, func(v *state) { v.refused = message })
 	e.Log.Info("Cannot orphan", "uid", o.GetUID(), "error", err)
 	e.Record.Event(o, event.Warning(reasonCannotForceOrphan, err))
 	return errors.Errorf("cannot orphan: %v", err)
@@ -293,38 +279,19 @@ func (e *Escape) withdraw(ctx context.Context, s *seam.Session, o client.Object)
 	return nil
 }
 
-// resolveDoubt records that an object was orphaned by a request whose answer was lost.
-func (e *Escape) resolveDoubt(o client.Object) {
-	is := e.states.Get(&e.Store, o)
-	if is.orphaning == nil || slices.ContainsFunc(is.orphaning.finalizers, func(f string) bool {
-		return slices.Contains(o.GetFinalizers(), f)
-	}) {
+// recordOrphaning records once that finalizers are removed as an operator asked. If the answer of the API server was
+// lost, they may not be removed yet: the next reconcile tries again unless the request is withdrawn.
+func (e *Escape) recordOrphaning(o client.Object, remove []string) {
+	if e.states.Get(&e.Store, o).orphaning {
 		return
 	}
-	Update(e, &e.states, o, func(v *state) { v.orphaning = nil })
-	e.recordOrphaned(is.orphaning)
-}
-
-// recordOrphaned records in the log, in an event and in a metric that an object was orphaned.
-func (e *Escape) recordOrphaned(is *orphaned) {
-	e.Log.Info("Orphaned", e.details(is)...)
-	e.Record.Event(
-		is.object,
-		event.Warning(
-			reasonForceOrphaned,
-			errors.New(Cut(fmt.Sprintf("An operator asked to orphan it (external name %q): removed the finalizers %s",
-				meta.GetExternalName(is.object), Names(is.finalizers)), maxEventLength)),
-		),
-	)
+	e.states.Update(&e.Store, o, func(v *state) { v.orphaning = true })
+	e.Record.Event(o, event.Warning(reasonForceOrphaned, errors.New(Cut(fmt.Sprintf(
+		"An operator asked to orphan it (external name %q): removing the finalizers %s", meta.GetExternalName(o),
+		Names(remove),
+	), maxEventLength))))
 	if e.Metrics != nil {
 		e.Metrics.Orphaned()
-	}
-}
-
-func (e *Escape) details(is *orphaned) []any {
-	return []any{
-		"kind", e.Kind.String(), "name", client.ObjectKeyFromObject(is.object).String(), "uid", is.object.GetUID(),
-		"external-name", meta.GetExternalName(is.object), "finalizers", is.finalizers,
 	}
 }
 
@@ -339,12 +306,7 @@ func orphanRequested(o client.Object) bool {
 func (e *Escape) request(o client.Object) []string {
 	remove := e.toOrphan(o)
 	if len(remove) == 0 && meta.WasDeleted(o) && len(e.orphanable(o)) > 0 {
-		Update(e, &e.states, o, func(v *state) {
-			v.keptOwned, v.refused = time.Time{}, ""
-			if is := v.orphaning; is != nil && seam.OlderThan(is.object.GetResourceVersion(), o.GetResourceVersion()) {
-				v.orphaning = nil // The update, which was for an older version, was not stored.
-			}
-		})
+		e.states.Update(&e.Store, o, func(v *state) { v.keptOwned, v.refused, v.orphaning = time.Time{}, "", false })
 	}
 	return remove
 }
