@@ -31,11 +31,9 @@ ALSO ?=
 N ?= 100
 SEED ?= 1
 
-# What to run of the benchmarks. The story to play, and json for programs. Further
-# arguments.
+# What to run of the benchmarks. The story to play. Further arguments.
 BENCH ?= .
 STORY ?=
-FORMAT ?=
 ARGS ?=
 
 .PHONY: help
@@ -43,8 +41,8 @@ help: ## Say what there is to make (the default)
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Show each failure with upstream and with Graft (STORY=name to play one, FORMAT=json, CONTROL_PLANE=real)
-	@cd hack && go run ./demo -story "$(STORY)" -format "$(FORMAT)" $(ARGS)
+demo: ## Show each failure with upstream and with Graft (STORY=name to play one)
+	@cd hack && go run ./demo -story "$(STORY)" $(ARGS)
 
 # Lint vets all modules: govet is one of its linters.
 #

@@ -5,91 +5,68 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
-
-// A demo plays stories.
-type demo struct {
-	env   environment
-	sides sides
-}
 
 // A report has the results of stories, and how many of them aren't as they should be.
 type report struct {
-	Environment string   `json:"environment"`
-	Seconds     float64  `json:"seconds"`
-	Failed      int      `json:"failed"`
-	Stories     []result `json:"stories"`
+	took    time.Duration
+	failed  int
+	stories []result
 }
 
 // A result of a story.
 type result struct {
-	Name       string `json:"name"`
-	About      string `json:"about"`
-	Difference string `json:"difference"`
+	story
 
-	Upstream column `json:"upstream"`
-	Graft    column `json:"graft"`
+	upstream, graft column
 
-	// Problems say what isn't as it should be. There are none in a good run.
-	Problems []string `json:"problems"`
+	// problems say what isn't as it should be. There are none in a good run.
+	problems []string
 }
 
 // A column is a story as one side plays it.
 type column struct {
-	Title    string    `json:"title"`
-	Findings []finding `json:"findings"`
-	Timeline []entry   `json:"timeline"`
+	title    string
+	findings []finding
+	timeline []entry
 }
 
-// perform plays the stories in an environment that is started for them, as many at a time as the environment allows.
-func perform(ctx context.Context, start func() environment, ss []story, sd sides) (report, error) {
+// perform plays the stories at once.
+func perform(ctx context.Context, t *testing.T, ss []story, sd sides) (report, error) {
 	began := time.Now()
-	env, err := try(start)
-	if err != nil {
-		return report{}, err
-	}
-	d, out := &demo{env: env, sides: sd}, report{Environment: env.title, Stories: make([]result, len(ss))}
-	var all errgroup.Group
-	all.SetLimit(env.parallel)
+	out := report{stories: make([]result, len(ss))}
+	var all sync.WaitGroup
 	for i, s := range ss {
-		all.Go(func() error {
-			if ctx.Err() == nil {
-				out.Stories[i] = d.story(ctx, s)
-			}
-			return context.Cause(ctx)
-		})
+		all.Go(func() { out.stories[i] = tell(ctx, t, s, sd) })
 	}
-	err = errors.Join(all.Wait(), env.close())
-	for _, r := range out.Stories {
-		if len(r.Problems) > 0 {
-			out.Failed++
+	all.Wait()
+	for _, r := range out.stories {
+		if len(r.problems) > 0 {
+			out.failed++
 		}
 	}
-	out.Seconds = time.Since(began).Seconds()
-	return out, err
+	out.took = time.Since(began)
+	return out, context.Cause(ctx)
 }
 
-// story plays a story on both sides at once. They share nothing but the API server
-// of the environment.
-func (d *demo) story(ctx context.Context, s story) result {
+// tell a story on both sides at once. They share nothing.
+func tell(ctx context.Context, t *testing.T, s story, sd sides) result {
 	out := result{
-		Name: s.name, About: s.about, Difference: s.difference, Problems: []string{},
-		Upstream: column{Title: cmp.Or(s.baseline, d.sides.upstream.title)}, Graft: column{Title: d.sides.graft.title},
+		story: s, upstream: column{title: cmp.Or(s.baseline, sd.upstream.title)}, graft: column{title: sd.graft.title},
 	}
 	var upErr, graftErr error
-	up := func() { upErr = d.play(ctx, s, d.sides.upstream, &out.Upstream) }
-	graft := func() { graftErr = d.play(ctx, s, d.sides.graft, &out.Graft) }
-	if s.simulated = s.simulated && d.env.simulate != nil; s.simulated {
+	up := func() { upErr = play(ctx, s, sd.upstream, &out.upstream) }
+	graft := func() { graftErr = play(ctx, s, sd.graft, &out.graft) }
+	if s.simulated {
 		// The stories beside it use ctx, too. Its channel is made by the first waiter: one that is made in a
 		// bubble can't be used outside.
 		ctx = context.WithoutCancel(ctx)
-		d.env.simulate(up)
-		d.env.simulate(graft)
+		synctest.Test(t, func(*testing.T) { up() })
+		synctest.Test(t, func(*testing.T) { graft() })
 	} else {
 		var both sync.WaitGroup
 		both.Go(up)
@@ -97,15 +74,15 @@ func (d *demo) story(ctx context.Context, s story) result {
 		both.Wait()
 	}
 	if err := errors.Join(upErr, graftErr); err != nil {
-		out.Problems = append(out.Problems, err.Error())
+		out.problems = []string{err.Error()}
 	} else {
-		out.Problems = append(out.Problems, judge(out.Upstream.Findings, out.Graft.Findings)...)
+		out.problems = judge(out.upstream.findings, out.graft.findings)
 	}
 	return out
 }
 
 // play a story on one side.
-func (d *demo) play(ctx context.Context, s story, sd side, c *column) error {
+func play(ctx context.Context, s story, sd side, c *column) error {
 	timeout := 2 * time.Minute // A story takes a few seconds on a slow machine.
 	if s.simulated {
 		timeout += time.Hour
@@ -113,17 +90,17 @@ func (d *demo) play(ctx context.Context, s story, sd side, c *column) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r := newRecorder()
-	st, err := try(func() stage { return d.env.stage(strings.ReplaceAll(s.name, "/", "-")+"-"+sd.key, r) })
+	st, err := try(func() stage { return newStage(r) })
 	if err != nil {
-		return fmt.Errorf("%s: cannot set the stage: %w", c.Title, err)
+		return fmt.Errorf("%s: cannot set the stage: %w", c.title, err)
 	}
-	sc := newScene(ctx, sd, st, r, s, d.env.replicas)
+	sc := newScene(ctx, sd, st, r, s)
 	findings, err := try(func() []finding { return s.play(sc) })
-	c.Timeline = r.read()
+	c.timeline = r.read()
 	if err = errors.Join(err, sc.end()); err != nil {
-		return fmt.Errorf("%s: the story doesn't come to its end: %w", c.Title, err)
+		return fmt.Errorf("%s: the story doesn't come to its end: %w", c.title, err)
 	}
-	c.Findings = findings
+	c.findings = findings
 	return nil
 }
 
@@ -135,13 +112,13 @@ func judge(upstream, graft []finding) (out []string) {
 			"the story found %d things with upstream and %d with Graft", len(upstream), len(graft))}
 	}
 	for i, u := range upstream {
-		if g := graft[i]; !g.Good {
+		if g := graft[i]; !g.good {
 			out = append(out, fmt.Sprintf("Graft fails at %s", g))
 		}
 		switch {
-		case u.Broken && u.Good:
+		case u.broken && u.good:
 			out = append(out, fmt.Sprintf("Upstream fixed this: update the story at %s", u))
-		case !u.Broken && !u.Good:
+		case !u.broken && !u.good:
 			out = append(out, fmt.Sprintf("Upstream fails where it didn't: update the story at %s", u))
 		}
 	}

@@ -37,16 +37,12 @@ func see(ctx context.Context, c client.Reader, k schema.GroupVersionKind, key cl
 // A shown object is what kubectl get shows of an object, and the message that tools show
 // beside it.
 type shown struct {
-	Name         string `json:"name"`
-	Ready        string `json:"ready,omitempty"`
-	Synced       string `json:"synced,omitempty"`
-	ExternalName string `json:"externalName,omitempty"`
-	Message      string `json:"message,omitempty"`
+	name, ready, synced, externalName, message string
 }
 
 func (v view) shown(name string) shown {
 	if !v.found {
-		return shown{Name: name, Message: "NotFound"}
+		return shown{name: name, message: "NotFound"}
 	}
 	ready, synced := v.GetCondition(xpv2.TypeReady), v.GetCondition(xpv2.TypeSynced)
 	status := func(c xpv2.Condition) string {
@@ -56,39 +52,38 @@ func (v view) shown(name string) shown {
 		return string(c.Status)
 	}
 	return shown{
-		Name: name, Ready: status(ready), Synced: status(synced),
-		ExternalName: meta.GetExternalName(v), Message: cmp.Or(ready.Message, synced.Message),
+		name: name, ready: status(ready), synced: status(synced),
+		externalName: meta.GetExternalName(v), message: cmp.Or(ready.Message, synced.Message),
 	}
 }
 
 // A finding is a row of the table: one observation, on one side.
 type finding struct {
-	Where string `json:"where"` // Where the story looked.
-	Seen  string `json:"seen"`  // The observation, as measured.
-	Good  bool   `json:"good"`  // Whether the observation is as it should be.
+	where string // Where the story looked.
+	seen  string // The observation, as measured.
+	good  bool   // Whether the observation is as it should be.
 
-	// Broken says that upstream is known to fail here. It is the same for both sides.
-	Broken bool `json:"upstreamIsKnownToFail"`
+	// broken says that upstream is known to fail here. It is the same for both sides.
+	broken bool
 
 	// short is the text of the overview, if this is the headline.
 	short string
 }
 
 func (f finding) String() string {
-	return fmt.Sprintf("%q: %s", f.Where, strings.ReplaceAll(f.Seen, "\n", ", "))
+	return fmt.Sprintf("%q: %s", f.where, strings.ReplaceAll(f.seen, "\n", ", "))
 }
 
 // knownToFail marks a finding that upstream is known to get wrong.
 func (f finding) knownToFail() finding {
-	f.Broken = true
+	f.broken = true
 	return f
 }
 
 // headline makes the finding the one that the overview shows, in a word or two. Upstream is known to fail there.
 func (f finding) headline(format string) finding {
-	word, _, _ := strings.Cut(f.Seen, "\n")
+	word, _, _ := strings.Cut(f.seen, "\n")
 	word, _, _ = strings.Cut(word, " (")
-	word, _, _ = strings.Cut(word, " for ")
 	f.short = fmt.Sprintf(format, word)
 	return f.knownToFail()
 }
@@ -96,50 +91,25 @@ func (f finding) headline(format string) finding {
 // either finds yes or no.
 func either(where string, good bool, yes, no string) finding {
 	if good {
-		return finding{Where: where, Seen: yes, Good: true}
+		return finding{where: where, seen: yes, good: true}
 	}
-	return finding{Where: where, Seen: no}
+	return finding{where: where, seen: no}
 }
 
 // number finds a number that should be between least and most.
 func number(where string, n, least, most int) finding {
-	return finding{Where: where, Seen: fmt.Sprint(n), Good: least <= n && n <= most}
+	return finding{where: where, seen: fmt.Sprint(n), good: least <= n && n <= most}
 }
 
-// found makes a finding of all views: shown once if they are the same, else counted. It is good
-// if each of them is.
-func found(where string, vs []view, look func(v view) (seen string, good bool)) finding {
-	f := finding{Where: where, Good: true}
-	count := map[string]int{}
-	var order []string
-	for _, v := range vs {
-		seen, good := look(v)
-		if count[seen] == 0 {
-			order = append(order, seen)
-		}
-		count[seen]++
-		f.Good = f.Good && good
-	}
-	if len(order) > 1 {
-		for i, seen := range order {
-			order[i] = fmt.Sprintf("%d of %d: %s", count[seen], len(vs), seen)
-		}
-	}
-	f.Seen = strings.Join(order, "\n")
-	return f
-}
-
-// each finds whether a test is true of all views.
-func each(where string, vs []view, yes, no string, good func(view) bool) finding {
-	return found(where, vs, func(v view) (string, bool) {
-		f := either(where, good(v), yes, no)
-		return f.Seen, f.Good
-	})
+// found makes a finding of a view.
+func found(where string, v view, look func(v view) (seen string, good bool)) finding {
+	seen, good := look(v)
+	return finding{where: where, seen: seen, good: good}
 }
 
 // says finds the status and, in brackets, the reason of a condition.
-func says(where string, vs []view, t xpv2.ConditionType, s corev1.ConditionStatus, r xpv2.ConditionReason) finding {
-	return found(where, vs, func(v view) (string, bool) {
+func says(where string, v view, t xpv2.ConditionType, s corev1.ConditionStatus, r xpv2.ConditionReason) finding {
+	return found(where, v, func(v view) (string, bool) {
 		switch c := v.GetCondition(t); {
 		case !v.found:
 			return "the object is gone", false
@@ -152,19 +122,19 @@ func says(where string, vs []view, t xpv2.ConditionType, s corev1.ConditionStatu
 }
 
 // available finds whether Ready says that the external resources are available.
-func available(where string, vs []view) finding {
-	return says(where, vs, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable)
+func available(where string, v view) finding {
+	return says(where, v, xpv2.TypeReady, corev1.ConditionTrue, xpv2.ReasonAvailable)
 }
 
 // deleting finds whether Ready says that the objects are being deleted.
-func deleting(where string, vs []view) finding {
-	return says(where, vs, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonDeleting)
+func deleting(where string, v view) finding {
+	return says(where, v, xpv2.TypeReady, corev1.ConditionFalse, xpv2.ReasonDeleting)
 }
 
 // why finds the reason why objects that are being deleted still exist, as far as conditions tell. It should be in
 // both conditions: in Deleting, and in Ready, which most tools show.
-func why(vs []view, r xpv2.ConditionReason, words string) finding {
-	return found("why is it still there?", vs, func(v view) (string, bool) {
+func why(v view, r xpv2.ConditionReason, words string) finding {
+	return found("why is it still there?", v, func(v view) (string, bool) {
 		d, ready := v.GetCondition(reconciler.TypeDeleting), v.GetCondition(xpv2.TypeReady)
 		switch {
 		case !v.found:
@@ -181,8 +151,8 @@ func why(vs []view, r xpv2.ConditionReason, words string) finding {
 }
 
 // named finds whether the external-name annotation is stored: it is empty, stored, or wrong.
-func named(vs []view) finding {
-	return found("external-name annotation", vs, func(v view) (string, bool) {
+func named(v view) finding {
+	return found("external-name annotation", v, func(v view) (string, bool) {
 		switch name := meta.GetExternalName(v); {
 		case name == "":
 			return "empty", false
@@ -195,20 +165,13 @@ func named(vs []view) finding {
 }
 
 // inCloud finds how many external resources there are.
-func inCloud(where string, vs []view, each int) finding {
-	f := finding{Where: where, Good: true}
-	n := 0
-	for _, v := range vs {
-		n += len(v.external)
-		f.Good = f.Good && len(v.external) == each
-	}
-	f.Seen = fmt.Sprintf("%d for %s", n, plurals(len(vs), "managed resource", "managed resources"))
-	return f
+func inCloud(where string, v view, want int) finding {
+	return number(where, len(v.external), want, want)
 }
 
 // gone finds whether nothing is left.
-func gone(vs []view) finding {
-	return found("in the end", vs, func(v view) (string, bool) {
+func gone(v view) finding {
+	return found("in the end", v, func(v view) (string, bool) {
 		switch {
 		case v.found:
 			return "the object is still there", false

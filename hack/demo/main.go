@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -27,16 +26,14 @@ import (
 const usage = `Usage: demo [FLAGS]
 
 Plays stories of what goes wrong with crossplane-runtime, beside the same code
-with Graft: a line for each. All that is shown is measured.
+with Graft, on an API server in memory: a line for each. All that is shown is
+measured.
 
 Stories:
   %s
 
 Environment:
-  CONTROL_PLANE   "real" plays the stories on a real control plane, which takes
-                  11 to 14 minutes to build the first time. Otherwise they are
-                  played on an API server in memory.
-  NO_COLOR        Anything but empty means no colours.
+  NO_COLOR   Anything but empty means no colours.
 
 The exit status is 1 if Graft fails in a story, or if upstream doesn't any more.
 
@@ -73,41 +70,22 @@ func command(
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	name := flags.String("story", "", "show what a user sees in the story of this `name`, with times. What is\n"+
 		"before a slash names all variants")
-	format := flags.String("format", "", "json prints everything in this `format`")
 	help := fmt.Sprintf(usage, strings.Join(names, "\n  "))
 	if status, ok := intest.Parse(flags, help, args, stdout, stderr); !ok {
 		return status
 	}
 	ss := selected(*name)
-	start, ok := map[string]func() environment{
-		"":         func() environment { return inMemory(t) },
-		"embedded": func() environment { return inMemory(t) },
-		"real":     func() environment { return startReal(ctx, stderr) },
-	}[getenv("CONTROL_PLANE")]
-
-	switch {
-	case *format != "" && *format != "json":
-		return intest.Misused(flags, stderr, "there is no format %q", *format)
-	case len(ss) == 0:
+	if len(ss) == 0 {
 		return intest.Misused(flags, stderr, "there is no story %q", *name)
-	case !ok:
-		return intest.Misused(flags, stderr, "CONTROL_PLANE is %q: set it to \"real\", or not at all",
-			getenv("CONTROL_PLANE"))
 	}
-
-	r, err := perform(ctx, start, ss, sd)
+	r, err := perform(ctx, t, ss, sd)
 	if err == nil {
-		switch out := newPrinter(stdout, getenv); {
-		case *format != "":
-			enc := json.NewEncoder(stdout)
-			enc.SetIndent("", "  ")
-			err = enc.Encode(r)
-		case *name != "":
+		if out := newPrinter(stdout, getenv); *name != "" {
 			out.details(r)
-		default:
+		} else {
 			out.overview(sd.upstream.title, r)
 		}
-		if r.Failed > 0 {
+		if r.failed > 0 {
 			err = errFailed
 		}
 	}

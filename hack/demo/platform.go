@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/hack/internal/apicalls"
@@ -72,19 +72,22 @@ func (p *platform) requestsFor(kind string) int {
 	return p.requests.Counted().Sum(func(c apicalls.Call) bool { return c.Resource == strings.ToLower(kind)+"s" })
 }
 
-// undefine a kind, and return when it no longer exists, with its objects. The API server is reminded of the deletion
-// every 5 seconds: it may forget a CRD after a conflict.
+// undefine a kind, and return when it no longer exists, with its objects.
 func (p *platform) undefine(kind string) {
-	crd := anyCRD(p.kind(kind), extv1.ClusterScoped)
-	reminded := time.Now()
 	p.until(func() bool {
-		if time.Since(reminded) > 5*time.Second {
-			reminded = time.Now()
-			body := fmt.Sprintf(`{"metadata":{"annotations":{"reminded":%q}}}`, reminded)
-			_ = p.live.Patch(p.ctx, crd.DeepCopy(), mergePatch(body))
-		}
-		return kerrors.IsNotFound(p.live.Delete(p.ctx, crd.DeepCopy()))
+		return kerrors.IsNotFound(p.live.Delete(p.ctx, anyCRD(p.kind(kind), extv1.ClusterScoped)))
 	})
+}
+
+// run a manager until it is stopped.
+func run(ctx context.Context, m manager.Manager) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Start(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
 }
 
 // A compositor is a controller of composites: it reads the composed object, which
@@ -169,5 +172,5 @@ func (c *compositor) becomesReady(name string, n int) (v view) {
 // isReady finds the Ready condition of a composite that should be there at once. A user looks for about a second, and
 // longer on a machine that is busy.
 func (c *compositor) isReady(where, name string) finding {
-	return available(where, []view{c.becomesReady(name, 20)})
+	return available(where, c.becomesReady(name, 20))
 }

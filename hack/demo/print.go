@@ -137,16 +137,16 @@ func (p printer) header(label cell, upstream, graft string) {
 // overview prints a line for each story.
 func (p printer) overview(upstream string, all report) {
 	const label = 35
-	p.text("", "What goes wrong with "+upstream+", and with Graft. On "+all.Environment+".")
+	p.text("", "What goes wrong with "+upstream+", and with Graft. On an API server in memory.")
 	fmt.Fprintln(p.w)
 	p.header(cell{text: "story", how: bold, width: label}, "upstream", "Graft")
 	var shapes []string
-	for _, r := range all.Stories {
-		name := r.Name
-		if r.Upstream.Title != upstream {
-			name, shapes = name+" *", append(shapes, r.Name+": "+r.Upstream.Title)
+	for _, r := range all.stories {
+		name := r.name
+		if r.upstream.title != upstream {
+			name, shapes = name+" *", append(shapes, r.name+": "+r.upstream.title)
 		}
-		p.beside(cell{text: name, width: label}, p.outcome(r.Upstream), p.outcome(r.Graft))
+		p.beside(cell{text: name, width: label}, p.outcome(r.upstream), p.outcome(r.graft))
 		p.problems(r)
 	}
 	fmt.Fprintln(p.w)
@@ -155,16 +155,16 @@ func (p printer) overview(upstream string, all report) {
 			"shape. "+strings.Join(shapes, ", ")+".")
 		fmt.Fprintln(p.w)
 	}
-	p.text("", "See one: make demo STORY="+all.Stories[0].Name)
+	p.text("", "See one: make demo STORY="+all.stories[0].name)
 	fmt.Fprintln(p.w)
 	p.verdict(all)
 }
 
 // outcome says in a word or two how a story ended, and whether well.
 func (p printer) outcome(c column) cell {
-	short, good := "failed", len(c.Findings) > 0
-	for _, f := range c.Findings {
-		good = good && f.Good
+	short, good := "failed", len(c.findings) > 0
+	for _, f := range c.findings {
+		good = good && f.good
 		if f.short != "" {
 			short = f.short
 		}
@@ -173,7 +173,7 @@ func (p printer) outcome(c column) cell {
 }
 
 func (p printer) problems(r result) {
-	for _, problem := range r.Problems {
+	for _, problem := range r.problems {
 		p.marked(false, "", problem)
 	}
 }
@@ -181,23 +181,23 @@ func (p printer) problems(r result) {
 // details prints stories: the timelines of a user, and the findings.
 func (p printer) details(all report) {
 	const label = 17
-	for _, r := range all.Stories {
-		p.text(bold, r.Name)
-		p.text("", r.About)
+	for _, r := range all.stories {
+		p.text(bold, r.name)
+		p.text("", r.about)
 		fmt.Fprintln(p.w)
-		p.timeline(r.Upstream)
-		p.timeline(r.Graft)
-		if n := len(r.Graft.Findings); n > 0 && n == len(r.Upstream.Findings) {
-			p.header(cell{width: label}, r.Upstream.Title, r.Graft.Title)
-			for i, u := range r.Upstream.Findings {
-				g := r.Graft.Findings[i]
-				p.beside(cell{text: u.Where, width: label},
-					cell{text: u.Seen, mark: p.mark(u.Good)}, cell{text: g.Seen, mark: p.mark(g.Good)})
+		p.timeline(r.upstream)
+		p.timeline(r.graft)
+		if n := len(r.graft.findings); n > 0 && n == len(r.upstream.findings) {
+			p.header(cell{width: label}, r.upstream.title, r.graft.title)
+			for i, u := range r.upstream.findings {
+				g := r.graft.findings[i]
+				p.beside(cell{text: u.where, width: label},
+					cell{text: u.seen, mark: p.mark(u.good)}, cell{text: g.seen, mark: p.mark(g.good)})
 			}
 			fmt.Fprintln(p.w)
 		}
-		if len(r.Problems) == 0 {
-			p.marked(true, bold, r.Difference)
+		if len(r.problems) == 0 {
+			p.marked(true, bold, r.difference)
 		}
 		p.problems(r)
 		fmt.Fprintln(p.w)
@@ -207,33 +207,33 @@ func (p printer) details(all report) {
 
 // timeline prints the timeline of a user.
 func (p printer) timeline(c column) {
-	titles := shown{Name: "NAME", Ready: "READY", Synced: "SYNCED"}
-	at, name := len("60.00s"), len(titles.Name)
-	for _, e := range c.Timeline {
-		at = max(at, len(seconds(e.At)))
-		if e.Row != nil {
-			name = max(name, len(e.Row.Name))
-			if e.Row.ExternalName != "" {
-				titles.ExternalName = "EXTERNAL-NAME"
+	titles := shown{name: "NAME", ready: "READY", synced: "SYNCED"}
+	at, name := len("60.00s"), len(titles.name)
+	for _, e := range c.timeline {
+		at = max(at, len(seconds(e.at)))
+		if e.row != nil {
+			name = max(name, len(e.row.name))
+			if e.row.externalName != "" {
+				titles.externalName = "EXTERNAL-NAME"
 			}
 		}
 	}
 	row := func(how, when string, s shown) {
-		line := fmt.Sprintf("%-*s  %-5s  %-6s  %s", name, s.Name, s.Ready, s.Synced, s.ExternalName)
+		line := fmt.Sprintf("%-*s  %-5s  %-6s  %s", name, s.name, s.ready, s.synced, s.externalName)
 		p.row(cell{text: when, how: how, width: at}, cell{text: line, how: how, width: len(line)})
 	}
-	p.text(bold, "What kubectl get shows: "+c.Title)
+	p.text(bold, "What kubectl get shows: "+c.title)
 	row(faint, "TIME", titles)
-	for _, e := range c.Timeline {
+	for _, e := range c.timeline {
 		beside := width - indent - at - gap
-		if e.Row == nil {
-			event := "> " + strings.TrimSpace(e.Who+" "+e.What)
-			p.row(cell{text: seconds(e.At), width: at}, cell{text: event, width: beside})
+		if e.row == nil {
+			event := "> " + strings.TrimSpace(e.who+" "+e.what)
+			p.row(cell{text: seconds(e.at), width: at}, cell{text: event, width: beside})
 			continue
 		}
-		row("", seconds(e.At), *e.Row)
-		if e.Row.Message != "" {
-			p.row(cell{width: at}, cell{text: e.Row.Message, how: faint, width: beside})
+		row("", seconds(e.at), *e.row)
+		if e.row.message != "" {
+			p.row(cell{width: at}, cell{text: e.row.message, how: faint, width: beside})
 		}
 	}
 	fmt.Fprintln(p.w)
@@ -243,10 +243,10 @@ func seconds(t float64) string { return fmt.Sprintf("%5.2fs", t) }
 
 // verdict prints whether all stories are as they should be.
 func (p printer) verdict(all report) {
-	took := time.Duration(all.Seconds * float64(time.Second)).Round(100 * time.Millisecond)
-	n := plurals(len(all.Stories), "story", "stories")
-	if all.Failed > 0 {
-		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", all.Failed, n, took))
+	took := all.took.Round(100 * time.Millisecond)
+	n := plurals(len(all.stories), "story", "stories")
+	if all.failed > 0 {
+		p.marked(false, bold, fmt.Sprintf("Not as it should be: %d of %s. (%s)", all.failed, n, took))
 		return
 	}
 	p.marked(true, bold, fmt.Sprintf("%s: upstream fails, Graft holds. (%s)", n, took))

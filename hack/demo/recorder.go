@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -20,27 +19,15 @@ import (
 type recorder struct {
 	*timeline
 
-	mu     sync.Mutex
-	count  counts
-	byName map[string]runs
+	mu    sync.Mutex
+	count counts
 }
 
 // counts are since the last reset.
 type counts struct{ reconciles, statusWrites, otherWrites int }
 
-// runs are the reconciles of one object.
-type runs struct {
-	started, ended int
-
-	// again is why the object is to be reconciled again at once: the error of the last reconcile that ended, for
-	// instance. It is nil if the object may rest.
-	again error
-}
-
 func newRecorder() *recorder {
-	return &recorder{
-		timeline: &timeline{clock: cloud.NewManualClock(time.Unix(0, 0))}, byName: map[string]runs{},
-	}
+	return &recorder{timeline: &timeline{clock: cloud.NewManualClock(time.Unix(0, 0))}}
 }
 
 // reset the counts, and return them.
@@ -51,35 +38,13 @@ func (r *recorder) reset() (c counts) {
 	return c
 }
 
-func (r *recorder) runs(o client.Object) runs {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.byName[o.GetName()]
-}
-
-func (r *recorder) update(name string, change func(*runs)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.byName[name]
-	change(&now)
-	r.byName[name] = now
-}
-
 // reconciles returns a reconciler that is recorded.
 func (r *recorder) reconciles(inner reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-		r.update(req.Name, func(now *runs) {
-			now.started++
-			r.count.reconciles++
-		})
-		out, err := inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req.Name), req)
-		r.update(req.Name, func(now *runs) {
-			now.ended, now.again = now.ended+1, err
-			if err == nil && out.Requeue { //nolint:staticcheck // Upstream's reconciler returns it.
-				now.again = errors.New("it asked for another reconcile at once")
-			}
-		})
-		return out, err
+		r.mu.Lock()
+		r.count.reconciles++
+		r.mu.Unlock()
+		return inner.Reconcile(context.WithValue(ctx, reconciledKey{}, req.Name), req)
 	})
 }
 
@@ -115,11 +80,10 @@ const byUser = "a user"
 
 // An entry of a timeline. It has a row if kubectl shows one.
 type entry struct {
-	// At is the time since the beginning, in seconds.
-	At   float64 `json:"at"`
-	Who  string  `json:"who,omitempty"`
-	What string  `json:"what,omitempty"`
-	Row  *shown  `json:"shown,omitempty"`
+	// at is the time since the beginning, in seconds.
+	at        float64
+	who, what string
+	row       *shown
 }
 
 // A timeline has the acts of a user, and the changes that the user sees of some
@@ -155,8 +119,8 @@ func (t *timeline) add(who, what string) {
 	defer t.mu.Unlock()
 
 	// A loop that calls the cloud is one entry.
-	if n := len(t.entries); n == 0 || t.entries[n-1].What != what {
-		t.append(entry{Who: who, What: what})
+	if n := len(t.entries); n == 0 || t.entries[n-1].what != what {
+		t.append(entry{who: who, what: what})
 	}
 }
 
@@ -164,7 +128,7 @@ func (t *timeline) append(e entry) {
 	if t.began.IsZero() {
 		t.began = time.Now()
 	}
-	e.At = (time.Since(t.began) + t.clock.Now().Sub(time.Unix(0, 0))).Seconds()
+	e.at = (time.Since(t.began) + t.clock.Now().Sub(time.Unix(0, 0))).Seconds()
 	t.entries = append(t.entries, e)
 }
 
@@ -174,10 +138,10 @@ func (t *timeline) refresh(ctx context.Context) {
 	defer t.mu.Unlock()
 	for _, w := range t.watched {
 		v, err := see(ctx, w.reader, w.kind, w.key)
-		now, isNew := v.shown(w.key.Name), w.last.Name == ""
+		now, isNew := v.shown(w.key.Name), w.last.name == ""
 		if err == nil && now != w.last && (v.found || !isNew) {
 			w.last = now
-			t.append(entry{Who: "kubectl get", Row: &now})
+			t.append(entry{who: "kubectl get", row: &now})
 		}
 	}
 }

@@ -64,24 +64,12 @@ func undeadInformer() story {
 	}
 }
 
-// stillListed reports whether a kind that no longer exists is still listed. An informer doubles its wait. The
-// discovery of a real API server may have the kind for a moment longer than it is served: one more request is
-// allowed there.
+// stillListed reports whether a kind that no longer exists is still listed. An informer doubles its wait.
 func (p *platform) stillListed(kind string, gone time.Time) bool {
-	looks := []time.Duration{2}
-	if p.replicas > 1 {
-		looks = append(looks, 4)
-	}
-	for _, times := range looks {
-		before := p.requestsFor(kind)
-		ctx, cancel := context.WithTimeout(p.ctx, max(aWhile, times*time.Since(gone)))
-		err := poll(ctx, func() bool { return p.requestsFor(kind) > before })
-		cancel()
-		if err != nil {
-			return false
-		}
-	}
-	return true
+	before := p.requestsFor(kind)
+	ctx, cancel := context.WithTimeout(p.ctx, max(aWhile, 2*time.Since(gone)))
+	defer cancel()
+	return poll(ctx, func() bool { return p.requestsFor(kind) > before }) == nil
 }
 
 // collectedAlive: the collector of watches stops one that is in use.
@@ -116,7 +104,7 @@ func collectedAlive() story {
 			s.happens("Crossplane is restarted")
 			c.stop()
 			c.start(nil)
-			after := available("READY after a restart", []view{c.becomesReady("orders", forEver)})
+			after := available("READY after a restart", c.becomesReady("orders", forEver))
 			c.stop()
 			return []finding{before.headline("READY %s"), after}
 		},

@@ -2,7 +2,6 @@
 // relies on of an API server, a namespace controller and a garbage collector, and no
 // fake can prove; a provider with a manager, a cache and two workers a kind among
 // other writers, failing requests and SIGKILL; and deletions in Crossplane's shape.
-// `make demo CONTROL_PLANE=real` shows upstream beside Graft there.
 //
 // The tests are behind the build tag integration. `make integration` runs them.
 package integration
