@@ -79,7 +79,7 @@ var errPanicked error = withUnknownOutcome{errors.New("the external client panic
 // JSON: "StatusCode: 503" and "502 Bad Gateway" are lost answers, and a status with a key wins.
 //
 // A client whose errors show it in neither way wraps ErrOutcomeUnknown, or returns managed.Refused(err).
-func OutcomeUnknown(err error) bool { return failure.Lost(err) }
+func OutcomeUnknown(err error) bool { return failure.Lost(err, failure.Text) }
 
 // withUnknownOutcome is an error of an operation whose outcome is unknown.
 type withUnknownOutcome struct{ error }
@@ -91,7 +91,7 @@ func (u withUnknownOutcome) Unwrap() []error { return []error{u.error, ErrOutcom
 // unknown. cancellable means that a Create that is cancelled leaves nothing behind, unless the
 // client says that the outcome is unknown.
 func errorOfCancelled(err, cause error, cancellable bool) error {
-	said := failure.StatedLost(err)
+	said := failure.Lost(err, failure.Stated)
 
 	// The cause says more than the cancellation.
 	if failure.Cancelled(err) {
@@ -118,7 +118,7 @@ func readable(err error) (out error) {
 	}()
 	if err != nil {
 		_ = err.Error()
-		_ = failure.Lost(err)
+		_ = failure.Lost(err, failure.Text)
 	}
 	return err
 }

@@ -119,7 +119,7 @@ func (p *providerCalls) Observe(ctx context.Context, c *layer.Call) (layer.Obser
 func (p *providerCalls) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
 	o, err := c.Client.Create(ctx, c.Managed)
 	var outcome seam.Outcome
-	if failure.StatedLost(err) {
+	if failure.Lost(err, failure.Stated) {
 		outcome.State = seam.Unknown
 	}
 	return layer.Creation{ExternalCreation: o, Outcome: outcome}, err

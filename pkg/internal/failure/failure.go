@@ -12,11 +12,12 @@ import (
 	"cmp"
 	"context"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/pkg/errors"
+	"google.golang.org/grpc/status"
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // An Answer is the outcome of a request as its error shows it. A later constant leaves more open.
@@ -83,34 +84,29 @@ func Of(err error, now time.Time) Meaning {
 	if err == nil {
 		return Meaning{}
 	}
-	m := readTypes(err, now).Meaning
+	m, _ := ofTypes(err, now)
 	if m.Evidence == Stated {
 		return m
 	}
 	switch text := err.Error(); {
-	case m.Evidence == None:
-		return OfText(text)
-	case matches("login", text):
-		if m.Answer == Refused || m.Answer == NotFound {
-			m.Answer = Unserved
-		}
+	case m.Evidence < Typed:
+		return m.worse(OfText(text))
+	case m.Answer != NoAnswer && matches("login", text):
+		m.Answer = Unserved
+	case strings.Contains(text, "Future#WaitForCompletion"):
+		m.Answer = NoAnswer // Azure has accepted the request.
 	case m.Answer == Refused:
 		m.Exists = m.Exists || OfText(text).Exists // Google Cloud's code is in the text only.
 	case m.Answer == Unserved && !m.Throttled && matches("attempts", text):
 		m.Answer = NoAnswer // The last request was not sent, but an earlier one may have been.
-	case strings.Contains(text, "Future#WaitForCompletion"):
-		m.Answer = NoAnswer // Azure has accepted the request.
 	}
 	return m
 }
 
-// Lost reports whether the request that err ended may have been carried out.
-func Lost(err error) bool { return err != nil && Of(err, time.Time{}).Answer == NoAnswer }
-
-// StatedLost reports whether the author says that the request may have been carried out.
-func StatedLost(err error) bool {
+// Lost reports whether the request that err ended may have been carried out, by evidence of at least this level.
+func Lost(err error, at Evidence) bool {
 	m := Of(err, time.Time{})
-	return m.Evidence == Stated && m.Answer == NoAnswer
+	return m.Answer == NoAnswer && m.Evidence >= at
 }
 
 // Exists reports whether a create failed with err because the external resource of that name exists.
@@ -129,38 +125,48 @@ func Cancelled(err error) bool {
 	return errors.Is(err, context.Canceled) || matches("cancelled", err.Error())
 }
 
-// A reading is what an error and its causes say without their texts.
-type reading struct {
-	Meaning
-
-	code string // the external system's own, of the outermost error that has one
-}
-
-// readTypes returns the meaning of err by statements and types. The causes count if err itself says nothing.
-func readTypes(err error, now time.Time) reading {
+// ofTypes returns the meaning of err by statements and types, and the external system's own code that the
+// outermost error has. The causes count if err itself says nothing.
+func ofTypes(err error, now time.Time) (m Meaning, code string) {
 	if s, ok := err.(*statement); ok { //nolint:errorlint // The causes are visited one by one.
-		return reading{Meaning: s.meaning}
+		return s.meaning, ""
 	}
-	var inner reading
-	var untyped []error
-	for _, cause := range causes(err) {
+	defer func() { _ = recover() }() // Methods of SDKs' errors may panic if there was no response.
+	joined := causes(err)
+	for _, cause := range joined {
 		if cause == nil {
 			continue
 		}
-		r := readTypes(cause, now)
-		if r.Evidence == None {
-			untyped = append(untyped, cause)
+		inner, innerCode := ofTypes(cause, now)
+		if len(joined) > 1 && inner.Evidence == None && OfText(cause.Error()).Answer == NoAnswer {
+			inner = Meaning{Answer: NoAnswer, Evidence: Text}
 		}
-		inner = reading{Meaning: inner.worse(r.Meaning), code: cmp.Or(inner.code, r.code)}
+		m, code = m.worse(inner), cmp.Or(code, innerCode)
 	}
-	lost := func(err error) bool { return OfText(err.Error()).Answer == NoAnswer }
-	switch {
-	case inner.Evidence == Stated:
-		return inner
-	case inner.Evidence == Typed && slices.ContainsFunc(untyped, lost):
-		inner.Meaning = inner.worse(Meaning{Answer: NoAnswer}) // It was joined with one that has only a text.
+	if m.Evidence == Stated {
+		return m, code
 	}
-	return typed(err, inner, now)
+	var r response
+	switch e := err.(type) { //nolint:errorlint // The causes are visited one by one.
+	case interface{ GRPCStatus() *status.Status }:
+		r = ofGRPC(e.GRPCStatus())
+	case kerrors.APIStatus:
+		r = ofAPIServer(e.Status())
+	default:
+		r = responseIn(err)
+		code = cmp.Or(r.code, code)
+		if r.status != 0 {
+			r.code = code // The code of an error that it wraps belongs to its status.
+		}
+	}
+	own := r.meaning(now)
+	own.Answer = cmp.Or(own.Answer, ofNetwork(err, m))
+	if own.Answer == Unsaid {
+		return m, code
+	}
+	_, own.APIServer = err.(kerrors.APIStatus) //nolint:errorlint // The causes are visited one by one.
+	own.Evidence = Typed
+	return own, code
 }
 
 // worse returns what two errors mean that are joined.
@@ -171,15 +177,13 @@ func (m Meaning) worse(n Meaning) Meaning {
 	if m.Evidence == Stated && n.Evidence < Stated {
 		return m
 	}
-	return Meaning{
-		Answer:    max(m.Answer, n.Answer),
-		Evidence:  max(m.Evidence, n.Evidence),
-		Exists:    m.Exists && n.Answer <= Refused || n.Exists && m.Answer <= Refused,
-		Throttled: m.Throttled || n.Throttled,
-		After:     max(m.After, n.After),
-		Terminal:  m.Terminal || n.Terminal,
-		APIServer: m.APIServer || n.APIServer,
-	}
+	m.Answer = max(m.Answer, n.Answer)
+	m.Exists = (m.Exists || n.Exists) && m.Answer <= Refused
+	m.Throttled = m.Throttled || n.Throttled
+	m.After = max(m.After, n.After)
+	m.Terminal = m.Terminal || n.Terminal
+	m.APIServer = m.APIServer || n.APIServer
+	return m
 }
 
 // causes returns the errors that err itself wraps. They may be nil.
@@ -187,8 +191,6 @@ func causes(err error) []error {
 	switch e := err.(type) { //nolint:errorlint // The caller visits errors one by one.
 	case interface{ WrappedErrors() []error }: // go-multierror, whose Unwrap leaves out the first error.
 		return e.WrappedErrors()
-	case interface{ Unwrap() error }:
-		return []error{e.Unwrap()}
 	case interface{ OrigErr() error }: // AWS's first SDK.
 		return []error{e.OrigErr()}
 	case interface{ Unwrap() []error }:
@@ -196,7 +198,7 @@ func causes(err error) []error {
 	case interface{ Errors() []error }: // Kubernetes' Aggregate.
 		return e.Errors()
 	}
-	return nil
+	return []error{errors.Unwrap(err)}
 }
 
 // A statement is an error with the meaning that its author gave it.
@@ -217,9 +219,14 @@ func State(err error, m Meaning) error {
 		return nil
 	}
 	m.Evidence = Stated
-	m.After = min(max(m.After, 0), maxAfter)
+	m.After = limited(m.After.Seconds())
 	return &statement{error: err, meaning: m}
 }
 
 // maxAfter is the longest time that an external system may ask to wait.
 const maxAfter = 24 * time.Hour
+
+// limited returns a time to wait, from zero to maxAfter.
+func limited(seconds float64) time.Duration {
+	return time.Duration(min(max(seconds, 0), maxAfter.Seconds()) * float64(time.Second))
+}

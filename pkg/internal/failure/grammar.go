@@ -32,4 +32,7 @@ var grammar = sync.OnceValue(func() map[string]*regexp.Regexp {
 })
 
 // matches reports whether a text has a part of a kind of the grammar.
-func matches(kind, text string) bool { return grammar()[kind].MatchString(text) }
+func matches(kind, text string) bool {
+	expression := grammar()[kind]
+	return expression != nil && expression.MatchString(text)
+}

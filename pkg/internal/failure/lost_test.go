@@ -42,7 +42,7 @@ func throttled(err error) error {
 
 func expectLost(t *testing.T, reason string, want bool, err error) {
 	t.Helper()
-	if got := Lost(err); got != want {
+	if got := Lost(err, Text); got != want {
 		t.Errorf("\n%s\nLost(%v): want %t, got %t", reason, err, want, got)
 	}
 }
@@ -148,6 +148,7 @@ func TestLost(t *testing.T) {
 				"ClosedPipe":       io.ErrClosedPipe,
 				"EOF":              post(io.EOF),
 				"HalfAnAnswer":     io.ErrUnexpectedEOF,
+				"InName":           fmt.Errorf("rule (StatusCode: 409): %w", io.ErrUnexpectedEOF),
 				"HalfAnAnswerHTTP": methodError{http.StatusOK, io.ErrUnexpectedEOF},
 				"BrokenBody":       gzip.ErrChecksum,
 				"HalfAnObject":     json.Unmarshal([]byte(`{"id": "a`), &struct{}{}),
@@ -236,6 +237,7 @@ func TestLost_Answered(t *testing.T) {
 			errs: map[string]error{
 				"Method":     methodError{http.StatusInternalServerError, errQuota},
 				"MethodCode": methodError{http.StatusInternalServerError, awsCode("CacheExpired")},
+				"Throttled":  methodError{http.StatusBadGateway, kerrors.NewTooManyRequests("slow down", 1)},
 				"Field":      &fieldError{http.StatusBadGateway, "oh"},
 				"Code":       &codeError{Code: http.StatusServiceUnavailable, text: "oh"},
 				"Response": fmt.Errorf("cannot create: %w", &responseError{&http.Response{

@@ -122,6 +122,7 @@ func TestOf(t *testing.T) {
 		}},
 		"Causes": {"Of causes that are joined, the one should decide that leaves most open.", meanings{
 			"Exists":  {aggregate{status.Error(codes.AlreadyExists, "oh"), io.EOF}, said(NoAnswer)},
+			"Texts":   {aggregate{errors.New("409 Conflict"), errors.New("502")}, Meaning{Answer: NoAnswer, Evidence: Text}},
 			"Timeout": {timeoutOf{dial(syscall.ECONNREFUSED)}, said(Unserved)},
 		}},
 		"OwnCode": {"A code without a response is an HTTP status only if it may leave the outcome open.", meanings{
@@ -420,6 +421,10 @@ func TestOf_Shapes(t *testing.T) {
 		"Accepted": {
 			reason: "Azure's first SDK returns any status after it has waited in vain for an accepted request.",
 			err:    retryError{error: statusError(404), text: "Future#WaitForCompletion: "}, want: NoAnswer,
+		},
+		"AcceptedConflict": {
+			reason: "So it does with the status of a refusal.",
+			err:    retryError{error: statusError(409), text: "Future#WaitForCompletion: "}, want: NoAnswer,
 		},
 	}
 	for name, tc := range cases {

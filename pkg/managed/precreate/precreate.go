@@ -199,7 +199,7 @@ func (e *refusal) Create(ctx context.Context, c *layer.Call) (layer.Creation, er
 	if errors.As(err, &re) && c.Managed.GetAnnotations()[AnnotationKeyRefused] == "" {
 		e.unmarked.Update(e.store, c.Managed, func(as *string) { *as = re.as })
 	}
-	created := o.State == seam.Unknown || o.State == seam.Done && (err == nil || failure.Lost(err))
+	created := o.State == seam.Unknown || o.State == seam.Done && (err == nil || failure.Lost(err, failure.Text))
 	if !created {
 		return o, err
 	}

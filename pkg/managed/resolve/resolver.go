@@ -246,7 +246,7 @@ func (c *createResolver) Observe(ctx context.Context, ca *layer.Call) (layer.Obs
 // next reconcile resolves it.
 func (c *createResolver) Create(ctx context.Context, ca *layer.Call) (layer.Creation, error) {
 	o, err := c.External.Create(ctx, ca)
-	if !c.settings.Async && failure.Lost(err) {
+	if !c.settings.Async && failure.Lost(err, failure.Text) {
 		o.State = seam.Unknown
 		lost := lostCreate{announcement: creation.Last(ca.Managed).Announcement, err: err.Error()}
 		c.lost.Update(c.store, ca.Managed, func(v *lostCreate) { *v = lost })
