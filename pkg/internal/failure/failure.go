@@ -164,7 +164,7 @@ func ofTypes(err error, now time.Time) (m Meaning, code string) {
 	if own.Answer == Unsaid {
 		return m, code
 	}
-	_, own.APIServer = err.(kerrors.APIStatus) //nolint:errorlint // The causes are visited one by one.
+	_, own.APIServer = err.(kerrors.APIStatus)
 	own.Evidence = Typed
 	return own, code
 }

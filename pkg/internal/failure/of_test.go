@@ -122,7 +122,7 @@ func TestOf(t *testing.T) {
 		}},
 		"Causes": {"Of causes that are joined, the one should decide that leaves most open.", meanings{
 			"Exists":  {aggregate{status.Error(codes.AlreadyExists, "oh"), io.EOF}, said(NoAnswer)},
-			"Texts":   {aggregate{errors.New("409 Conflict"), errors.New("502")}, Meaning{Answer: NoAnswer, Evidence: Text}},
+			"Texts":   {aggregate{errors.New("409 Oh"), errors.New("502")}, Meaning{Answer: NoAnswer, Evidence: Text}},
 			"Timeout": {timeoutOf{dial(syscall.ECONNREFUSED)}, said(Unserved)},
 		}},
 		"OwnCode": {"A code without a response is an HTTP status only if it may leave the outcome open.", meanings{
@@ -281,6 +281,21 @@ type quiet struct{}
 func (quiet) Error() string { return "oh" }
 
 type (
+	otherName struct {
+		quiet
+
+		HTTPResp *http.Response
+	}
+	statusText struct {
+		quiet
+
+		Status string
+	}
+	statusCode[T any] struct {
+		quiet
+
+		StatusCode T
+	}
 	authError  struct{ quiet }
 	httpError  struct{ quiet }
 	hcloudCode string
@@ -324,38 +339,23 @@ func TestOf_Shapes(t *testing.T) {
 	}{
 		"Text": {
 			reason: "The status may be a text.",
-			err: struct {
-				quiet
-				StatusCode string
-			}{StatusCode: "503"}, want: NoAnswer,
+			err:    statusCode[string]{StatusCode: "503"}, want: NoAnswer,
 		},
 		"TextWithWords": {
 			reason: "The status may be a text with its words.",
-			err: struct {
-				quiet
-				Status string
-			}{Status: "409 Conflict"}, want: Refused,
+			err:    statusText{Status: "409 Conflict"}, want: Refused,
 		},
 		"State": {
 			reason: "A status that is no number should not count.",
-			err: struct {
-				quiet
-				Status string
-			}{Status: "failed"}, want: Unsaid,
+			err:    statusText{Status: "failed"}, want: Unsaid,
 		},
 		"Unsigned": {
 			reason: "The status may be an unsigned number.",
-			err: struct {
-				quiet
-				StatusCode uint16
-			}{StatusCode: 502}, want: NoAnswer,
+			err:    statusCode[uint16]{StatusCode: 502}, want: NoAnswer,
 		},
 		"Pointer": {
 			reason: "The status may be a pointer.",
-			err: &struct {
-				quiet
-				HTTPStatusCode *int32
-			}{HTTPStatusCode: ptr(int32(422))}, want: Refused,
+			err:    &statusCode[*int32]{StatusCode: ptr(int32(422))}, want: Refused,
 		},
 		"Embedded": {
 			reason: "The response may be embedded.",
@@ -373,17 +373,11 @@ func TestOf_Shapes(t *testing.T) {
 		},
 		"OtherName": {
 			reason: "The response may have another name.",
-			err: struct {
-				quiet
-				HTTPResp *http.Response
-			}{HTTPResp: response(500)}, want: NoAnswer,
+			err:    otherName{HTTPResp: response(500)}, want: NoAnswer,
 		},
 		"NoResponse": {
 			reason: "A response that is missing should not matter.",
-			err: struct {
-				quiet
-				HTTPResp *http.Response
-			}{}, want: Unsaid,
+			err:    otherName{}, want: Unsaid,
 		},
 		"Status":     {reason: "The status may be a method, as Auth0's.", err: authError{}, want: NoAnswer},
 		"HTTPStatus": {reason: "The status may be a method.", err: httpError{}, want: Refused},
