@@ -345,10 +345,7 @@ func TestOf_Shapes(t *testing.T) {
 			reason: "The status may be a text with its words.",
 			err:    statusText{Status: "409 Conflict"}, want: Refused,
 		},
-		"State": {
-			reason: "A status that is no number should not count.",
-			err:    statusText{Status: "failed"}, want: Unsaid,
-		},
+		"State": {reason: "A status that is no number should not count.", err: statusText{Status: "failed"}},
 		"Unsigned": {
 			reason: "The status may be an unsigned number.",
 			err:    statusCode[uint16]{StatusCode: 502}, want: NoAnswer,

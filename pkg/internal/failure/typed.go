@@ -131,7 +131,7 @@ func (r *response) take(name string, v reflect.Value, depth int) {
 			}
 		}
 	case v.Type() == reflect.TypeFor[map[string]any]() && matches("response field", name):
-		for _, key := range slices.Sorted(maps.Keys(v.Interface().(map[string]any))) { //nolint:errcheck // It has this type.
+		for _, key := range slices.Sorted(maps.Keys(v.Interface().(map[string]any))) { //nolint:errcheck // Checked.
 			r.take(key, v.MapIndex(reflect.ValueOf(key)), depth+1)
 		}
 	case v.Type() == reflect.TypeFor[http.Header]() && r.header == nil:
