@@ -232,6 +232,12 @@ type informerHandler struct {
 	disagrees  func()
 }
 
+func newInformerHandler(b *broadcaster, namespaced bool, disagrees func()) *informerHandler {
+	return &informerHandler{
+		broadcaster: b, listed: make(map[string]client.Object), namespaced: namespaced, disagrees: disagrees,
+	}
+}
+
 // with calls fn with the broadcaster's mutex held, unless that follows another handler.
 func (h *informerHandler) with(obj any, fn func(b *broadcaster, o client.Object, uid string)) {
 	o, ok := obj.(client.Object)

@@ -107,7 +107,7 @@ func TrackInformers(ca cache.Cache, s *runtime.Scheme) *InformerTrackingCache {
 func (c *InformerTrackingCache) ActiveInformers() []schema.GroupVersionKind {
 	active := sets.New[schema.GroupVersionKind]()
 	for _, k := range c.kinds.all() {
-		if k.synced.Load() != nil {
+		if k.status.Load().informer != nil {
 			active.Insert(k.key.GroupVersionKind)
 		}
 	}
@@ -139,8 +139,11 @@ func (c *InformerTrackingCache) syncedInformer(ctx context.Context, key kindKey,
 		return nil, err
 	}
 	defer k.release()
-	defer k.touch()
-	return k.wait(ctx)
+	inf, err := k.wait(ctx)
+	if inf != nil {
+		k.keepFor(k.readLinger)
+	}
+	return inf, err
 }
 
 // Get an object. The kind's informer is kept running for a while.
@@ -174,8 +177,8 @@ func (c *InformerTrackingCache) reader(ctx context.Context, of runtime.Object, s
 	k, readable := c.kinds.kinds[key], c.kinds.requested == nil || c.kinds.requested[key]
 	c.kinds.mu.RUnlock()
 	if k != nil {
-		if inf := k.synced.Load(); inf != nil {
-			k.touch()
+		if inf := k.status.Load().informer; inf != nil {
+			k.keepFor(k.readLinger)
 			return inf.cache, nil
 		}
 	}
@@ -214,7 +217,7 @@ func (c *InformerTrackingCache) GetInformer(
 	}
 	use := func(*kind) {}
 	if !ptr.Deref(o.BlockUntilSynced, true) {
-		use = (*kind).touch
+		use = func(k *kind) { k.keepFor(k.readLinger) }
 	} else if _, err = c.syncedInformer(ctx, key, obj); err != nil {
 		return nil, err
 	}

@@ -234,7 +234,7 @@ func (e *ControllerEngine) StartWatches(ctx context.Context, name string, ws ...
 		w, err := c.add(e.kinds, e.mgr.GetScheme(), &ws[i]) //nolint:contextcheck // Handlers outlive the call.
 		if err != nil {
 			errs = append(errs, err)
-		} else if w.kind.synced.Load() == nil {
+		} else if w.kind.status.Load().informer == nil {
 			waiting = append(waiting, w)
 		}
 	}

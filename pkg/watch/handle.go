@@ -91,10 +91,10 @@ func (i *kindInformer) AddIndexers(indexers kcache.Indexers) error {
 // while, as a read does, because it may be a health check.
 func (i *kindInformer) HasSynced() bool {
 	k := i.cache.find(i.key)
-	if k == nil || k.synced.Load() == nil {
+	if k == nil || k.status.Load().informer == nil {
 		return false
 	}
-	k.touch()
+	k.keepFor(k.readLinger)
 	return true
 }
 

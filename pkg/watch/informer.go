@@ -1,10 +1,8 @@
 package watch
 
 import (
-	"cmp"
 	"context"
 	"maps"
-	"math"
 	"sync"
 	"time"
 
@@ -28,8 +26,10 @@ import (
 // This file is all that adapts to controller-runtime's caches and to client-go's informers. It
 // works with controller-runtime v0.23 to v0.25.
 
-// watchWorks is how long a watch must be open to work. Others may be cut by a proxy.
-const watchWorks = time.Second / 2
+const (
+	watchWorks  = time.Second / 2 // A watch must be open for this long to work. Others may be cut by a proxy.
+	streamPause = time.Second     // Between two streamed lists. client-go lists in another way meanwhile.
+)
 
 // An informerFactory makes an informer for a kind, in a controller-runtime cache of its own. The
 // cache gets the kind's mapping, so it sends no discovery requests.
@@ -61,7 +61,6 @@ func newInformerFactory(cfg *rest.Config, opts cache.Options) (*informerFactory,
 type informer struct {
 	cache     cache.Cache
 	informers []*namespaceInformer
-	ended     chan struct{} // Receives when one of the informers has ended.
 
 	changed func()          // Is called when health has changed.
 	listed  func()          // Is called when objects were listed.
@@ -92,7 +91,7 @@ func (f *informerFactory) newInformer(
 		opts.ByObject = map[client.Object]cache.ByObject{obj: by}
 	}
 
-	inf := &informer{ended: make(chan struct{}, 1), changed: changed, listed: listed, wg: wg}
+	inf := &informer{changed: changed, listed: listed, wg: wg}
 	newShared, handle := opts.NewInformer, opts.DefaultWatchErrorHandler
 	if newShared == nil {
 		newShared = kcache.NewSharedIndexInformer
@@ -109,7 +108,9 @@ func (f *informerFactory) newInformer(
 			kcache.ToListWatcherWithWatchListSemantics(recording, lw), obj, resync, indexers,
 		)
 		_ = p.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *kcache.Reflector, err error) {
-			p.failed(err)
+			if ctx.Err() == nil && !expired(err) { // Otherwise it lists again.
+				p.failed(err)
+			}
 			if handle != nil {
 				handle(ctx, r, err)
 			}
@@ -138,10 +139,6 @@ func (i *informer) start(ctx context.Context) {
 		i.wg.Go(func() {
 			p.sharedInformer.RunWithContext(quiet)
 			_ = p.Replace(nil, "") // It has nothing to fail with.
-			select {
-			case i.ended <- struct{}{}:
-			default:
-			}
 		})
 	}
 }
@@ -183,33 +180,27 @@ func (i *informer) list(ctx context.Context) error {
 
 // A health is the result of an informer's requests.
 type health struct {
-	listErr, watchErr error // A list may work while watches fail.
-
-	works   bool          // All watches work.
-	settles time.Duration // Until a watch that is open works.
+	err    error // The last failure, until a watch opens.
+	listed bool  // The informer that failed has listed its objects.
+	works  bool  // All watches work.
 }
 
 // health returns the results of the informer's last requests.
 func (i *informer) health() health {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	h := health{works: true, settles: math.MaxInt64}
+	h := health{works: true, listed: true}
 	for _, p := range i.informers {
-		h.listErr, h.watchErr = cmp.Or(p.listErr, h.listErr), cmp.Or(p.watchErr, h.watchErr)
-		if p.current != nil {
-			age := time.Since(p.current.since)
-			if age >= watchWorks {
-				continue
-			}
-			h.settles = min(h.settles, watchWorks-age)
+		h.works = h.works && !p.opened.IsZero() && time.Since(p.opened) >= watchWorks
+		if p.err != nil {
+			h.err, h.listed = p.err, h.listed && p.listed
 		}
-		h.works = false
 	}
 	return h
 }
 
 // A namespaceInformer is the informer for one namespace, or for all. It records the results of
-// its lists and watches.
+// its requests. client-go calls the error handler for most that fail.
 //
 // It is what a controller-runtime cache gets, which doesn't run it, because start does. controller-runtime's
 // cache for namespaces has goroutines that wait for HasSyncedChecker, which later versions of the interface
@@ -220,12 +211,13 @@ type namespaceInformer struct {
 
 	informer *informer
 	lw       kcache.ListerWatcherWithContext
+	streamed time.Time // The last streamed list began.
 
 	// Guarded by the informer's mutex.
-	listErr, watchErr error
-	current           *openWatch
-	cut               bool // The last streamed list ended at once.
-	dropped           bool // An object was dropped since the last list: the store may be wrong.
+	err     error
+	listed  bool
+	dropped bool      // An object was dropped since the last list: the store may be wrong.
+	opened  time.Time // When the watch was opened; zero if none is open.
 }
 
 // A sharedInformer has client-go's methods one level below those of its owner.
@@ -245,25 +237,14 @@ func (p *namespaceInformer) record(fn func()) {
 	p.informer.changed()
 }
 
+// failed records an error, which stays until a watch opens.
+func (p *namespaceInformer) failed(err error) {
+	p.record(func() { p.err = err })
+}
+
 // expired reports whether a resource version is too old. The informer lists again at once.
 func expired(err error) bool {
 	return kerrors.IsResourceExpired(err) || kerrors.IsGone(err)
-}
-
-// listDecides reports whether an error of a watch is not recorded, because the result of the next list counts. A list
-// mostly succeeds after an expired watch, and may succeed after a watch that is not found.
-func listDecides(err error) bool {
-	return expired(err) || kerrors.IsNotFound(err)
-}
-
-// failed records an error of the informer unless list or watch has recorded it, or a list decides.
-// An informer may fail though its requests work, because a transform fails for example.
-func (p *namespaceInformer) failed(err error) {
-	p.record(func() {
-		if p.listErr == nil && !errors.Is(err, p.watchErr) && !listDecides(err) {
-			p.listErr = err
-		}
-	})
 }
 
 // SetTransform sets a function that changes objects before they are stored. client-go drops the event if it
@@ -275,7 +256,7 @@ func (p *namespaceInformer) SetTransform(fn kcache.TransformFunc) error {
 	return p.SharedIndexInformer.SetTransform(func(obj any) (any, error) {
 		out, err := fn(obj)
 		if err != nil {
-			p.record(func() { p.dropped, p.watchErr = true, errors.Errorf("cannot transform an object: %v", err) })
+			p.record(func() { p.dropped, p.err = true, errors.Errorf("cannot transform an object: %v", err) })
 		}
 		return out, err
 	})
@@ -283,53 +264,50 @@ func (p *namespaceInformer) SetTransform(fn kcache.TransformFunc) error {
 
 func (p *namespaceInformer) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l, err := p.lw.ListWithContext(ctx, opts)
-	again := expired(err) && (opts.ResourceVersion != "" || opts.Continue != "") // The informer lists without.
-	if ctx.Err() == nil && !again {
-		p.listing(err)
+	if err == nil {
+		p.record(func() { p.dropped = false })
+		p.informer.listed()
 	}
 	return l, err
 }
 
-// listing records the result of a list.
-func (p *namespaceInformer) listing(err error) {
-	p.record(func() { p.listErr, p.dropped = err, p.dropped && err != nil })
-	if err == nil {
-		p.informer.listed()
-	}
-}
-
-// watch opens a watch. One that streams the list is a list, too.
+// watch opens a watch. One that streams the list is a list, too: if it fails or has to pause, client-go lists.
 func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
-	streams, cut, dropped := ptr.Deref(opts.SendInitialEvents, false), false, false
-	p.record(func() { cut, dropped, p.cut = p.cut, p.dropped, p.cut && !streams })
+	streams, dropped := ptr.Deref(opts.SendInitialEvents, false), false
+	p.record(func() { dropped, p.dropped, p.listed = p.dropped, p.dropped && !streams, p.listed || !streams })
 	switch {
-	case streams && cut: // client-go lists. Otherwise it would stream again, without a pause.
-		return nil, errors.New("the last streamed list ended at once")
-	case !streams && dropped:
+	case streams && time.Since(p.streamed) < streamPause:
+		return nil, errors.New("the last streamed list has just begun")
+	case streams:
+		p.streamed = time.Now()
+	case dropped:
 		return nil, kerrors.NewResourceExpired("an object was dropped: list again")
 	}
 	w, err := p.lw.WatchWithContext(ctx, opts)
 	switch {
 	case err == nil:
-	case streams && (utilnet.IsConnectionRefused(err) || kerrors.IsTooManyRequests(err)):
-		if ctx.Err() == nil {
-			p.listing(err) // The informer doesn't list, but streams again.
-		}
+	case ctx.Err() != nil:
 		return nil, err
-	case streams && expired(err):
-		return nil, errors.New(err.Error()) // Otherwise client-go streams again at once.
+	case utilnet.IsConnectionRefused(err), kerrors.IsTooManyRequests(err):
+		p.failed(err) // client-go sends the request again, and calls no error handler.
+		return nil, err
+	case streams:
+		return nil, errors.New(err.Error()) // client-go would stream again at once if it has expired.
+	case kerrors.IsNotFound(err):
+		return nil, kerrors.NewResourceExpired(err.Error()) // The list says whether the kind is missing.
 	default:
-		if ctx.Err() == nil && !streams && !listDecides(err) { // Otherwise the informer lists.
-			p.record(func() { p.watchErr = err })
-		}
 		return nil, err
 	}
 	if streams {
-		p.listing(nil)
+		p.informer.listed()
 	}
-	out := &openWatch{Interface: w, p: p, since: time.Now(), streams: streams}
-	p.record(func() { p.listErr, p.watchErr, p.current = nil, nil, out })
-	return out, nil
+	p.record(func() {
+		p.opened = time.Now()
+		if !p.dropped {
+			p.err = nil
+		}
+	})
+	return &openWatch{Interface: w, informer: p}, nil
 }
 
 // An openWatch drains its watch when it is stopped. A watch of metadata passes through a filter
@@ -337,22 +315,15 @@ func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) 
 type openWatch struct {
 	apiwatch.Interface
 
-	p       *namespaceInformer
-	since   time.Time
-	streams bool
+	informer *namespaceInformer
 }
 
-// Stop stops the watch.
+// Stop stops the watch. Its informer has no other one.
 func (w *openWatch) Stop() {
 	w.Interface.Stop()
-	w.p.informer.wg.Go(func() {
+	w.informer.informer.wg.Go(func() {
 		for range w.ResultChan() { //nolint:revive // Events after Stop have no receiver.
 		}
 	})
-	w.p.record(func() {
-		if w.p.current != w {
-			return
-		}
-		w.p.current, w.p.cut = nil, w.streams && time.Since(w.since) < watchWorks
-	})
+	w.informer.record(func() { w.informer.opened = time.Time{} })
 }

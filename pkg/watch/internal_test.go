@@ -12,8 +12,6 @@ import (
 
 	"github.com/pkg/errors"
 	corev1 "k8s.io/api/core/v1"
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -150,9 +148,7 @@ func TestLookUps_AreFresh(t *testing.T) {
 // An informer that was replaced doesn't have all objects.
 func TestBroadcaster_SettlesForTheCurrentInformer(t *testing.T) {
 	b := newBroadcaster()
-	newHandler := func() *informerHandler {
-		return &informerHandler{broadcaster: b, listed: make(map[string]client.Object), disagrees: func() {}}
-	}
+	newHandler := func() *informerHandler { return newInformerHandler(b, false, func() {}) }
 	first, second := newHandler(), newHandler()
 	b.follow(first)
 	first.OnAdd(&corev1.ConfigMap{}, true)
@@ -175,70 +171,24 @@ func TestSession_IgnoresAStoppedInformer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(k, &meta.RESTMapping{Scope: meta.RESTScopeRoot})
-	s.informer, s.syncedAt = &informer{}, time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &session{kind: k, ctx: ctx, informer: &informer{}, syncedAt: time.Now()}
 	assess := func() *informer {
-		if _, _, err := s.assess(); err != nil {
+		if _, err := s.assess(); err != nil {
 			t.Error(err)
 		}
-		return k.synced.Load()
+		return k.status.Load().informer
 	}
 	if assess() == nil {
 		t.Error("an informer that has synced doesn't serve reads")
 	}
-	k.synced.Store(nil)
-	s.cancel()
+	k.replaceInformer()
+	cancel()
 	if assess() != nil {
 		t.Error("an informer that was stopped serves reads")
 	}
 	if _, err := s.kind.lookUp(s.ctx); !errors.Is(err, context.Canceled) || k.last.epoch == k.epoch {
 		t.Errorf("a look-up for an informer that was stopped takes the place of the next one: %v", err)
-	}
-}
-
-// The informer's error handler gets errors of requests, too.
-func TestNamespaceInformer_RecordsErrorsOfTheInformer(t *testing.T) {
-	refused, transform := errors.New("refused"), errors.New("transform failed")
-	cases := map[string]struct {
-		reason            string
-		listErr, watchErr error
-		err               error
-		want              error
-	}{
-		"Transform": {
-			reason: "An error that no request had should be recorded.",
-			err:    transform,
-			want:   transform,
-		},
-		"TransformAfterWatch": {
-			reason:   "An error should be recorded though a watch failed before.",
-			watchErr: refused,
-			err:      transform,
-			want:     transform,
-		},
-		"List": {
-			reason:  "The error of a list should be kept as it was recorded.",
-			listErr: refused,
-			err:     errors.Wrap(refused, "failed to list"),
-			want:    refused,
-		},
-		"Watch": {
-			reason:   "The error of a watch should not count as one of a list, which would close the informer.",
-			watchErr: refused,
-			err:      refused,
-		},
-		"Expired": {
-			reason: "A watch that is too old is no failure, because a list follows.",
-			err:    kerrors.NewResourceExpired("too old"),
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			p := &namespaceInformer{informer: &informer{changed: func() {}}, listErr: tc.listErr, watchErr: tc.watchErr}
-			if p.failed(tc.err); p.listErr != tc.want { //nolint:errorlint // It should be the same error.
-				t.Errorf("\n%s\nfailed(%v): recorded %v, want %v", tc.reason, tc.err, p.listErr, tc.want)
-			}
-		})
 	}
 }
 

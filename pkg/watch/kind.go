@@ -24,6 +24,8 @@ const (
 	deletedBackoff = 10 * time.Minute // For a missing kind whose CRD was deleted.
 	backoffJitter  = 0.2              // Spreads the retries of kinds that failed together.
 	syncTimeout    = time.Minute      // For calls that wait for an informer to sync.
+	lookUpInterval = 15 * time.Minute // For kinds that work, in case no event says that one has changed.
+	syncPatience   = 2 * time.Minute  // For an informer to sync, and for a watch to open.
 	logAgainAfter  = 10 * time.Minute // A kind that was Active for this long logs the same failure again.
 )
 
@@ -86,7 +88,7 @@ func (e *environment) ended() error {
 }
 
 // A kind keeps an informer for a group, version, kind and representation while it has owners.
-// Calls share it with its worker. The mutex is never held across a wait.
+// Calls share it with its goroutine. The mutex is never held across a wait.
 type kind struct {
 	*environment
 
@@ -95,22 +97,19 @@ type kind struct {
 	early       bool    // The kind was requested before the cache was started.
 	jitter      float64 // Makes backoffs longer by this part.
 	broadcaster *broadcaster
-	synced      atomic.Pointer[informer] // Serves reads. Nil while no informer is synced.
-	status      atomic.Pointer[status]
-	lastRead    atomic.Int64  // In nanoseconds since 1970; 0 is never.
-	wake        chan struct{} // Signals the goroutine that a field below has changed.
-	firstSync   *kcache.FIFO  // Synced when an informer has synced for the first time.
+	status      atomic.Pointer[status] // Written with the mutex held.
+	keep        atomic.Int64           // Until when the kind stays without owners, in nanoseconds since 1970.
+	wake        chan struct{}          // Signals the goroutine that a field below has changed.
+	firstSync   *kcache.FIFO           // Synced when an informer has synced for the first time.
 
-	mu        sync.Mutex
-	changed   chan struct{}     // Closed when the status changes.
-	owners    int               // Watches, event handlers, and calls that wait.
-	idleSince time.Time         // When the last owner was released.
-	indexes   map[string]*index // By name. Written with the cache's mutex held, too.
-	epoch     uint64            // Counts events that may make the last look-up wrong.
-	last      attempt
-	stop      context.CancelFunc          // Stops the informer. Nil if there is none.
-	list      func(context.Context) error // Lists one object as the last informer did. Nil if there was none.
-	logged    []error                     // Reasons of failures that were logged since the kind worked.
+	mu           sync.Mutex
+	owners       int               // Watches, event handlers, and calls that wait.
+	indexes      map[string]*index // By name. Written with the cache's mutex held, too.
+	epoch        uint64            // Counts events that may make the last look-up wrong.
+	last         attempt
+	stop         context.CancelFunc // Stops the informer. Nil if there is none.
+	lastInformer *informer          // Nil if there was none, or the kind is missing.
+	logged       []error            // Reasons of failures that were logged since the kind worked.
 }
 
 // An attempt is the last one to look a kind up and to run an informer for it.
@@ -124,7 +123,6 @@ type attempt struct {
 
 // newKind returns a kind for objects like obj. It isn't running.
 func newKind(e *environment, key kindKey, obj client.Object) *kind {
-	now := time.Now()
 	k := &kind{
 		environment: e,
 		key:         key,
@@ -134,11 +132,10 @@ func newKind(e *environment, key kindKey, obj client.Object) *kind {
 		broadcaster: newBroadcaster(),
 		firstSync:   newSyncSignal(),
 		wake:        make(chan struct{}, 1),
-		changed:     make(chan struct{}),
-		idleSince:   now,
 		epoch:       1, // The last attempt was in epoch 0.
 	}
-	k.status.Store(&status{state: StatePending, since: now})
+	k.status.Store(&status{state: StatePending, since: time.Now(), replaced: make(chan struct{})})
+	k.keepFor(k.linger)
 	return k
 }
 
@@ -157,39 +154,42 @@ func (k *kind) update(fn func()) {
 	k.signal()
 }
 
-// setState sets the state, and wakes calls that wait. A kind that was Active for long logs its
-// next failure, even if the informer ends first. The mutex must be held.
-func (k *kind) setState(s State, err *KindError) {
-	next := *k.status.Load()
-	if next.state != s {
-		if next.state == StateActive && time.Since(next.since) > logAgainAfter {
+// setStatus changes a copy of the status, and wakes calls that wait. A kind that was Active for long logs
+// its next failure. The mutex must be held.
+func (k *kind) setStatus(change func(s *status)) {
+	last := k.status.Load()
+	next := *last
+	change(&next)
+	if next.state != last.state {
+		if last.state == StateActive && time.Since(last.since) > logAgainAfter {
 			k.logged = nil
 		}
-		next.state, next.since = s, time.Now()
+		next.since = time.Now()
 	}
-	next.err = err
+	next.replaced = make(chan struct{})
 	k.status.Store(&next)
-	close(k.changed)
-	k.changed = make(chan struct{})
+	close(last.replaced)
 }
 
-// setFailed counts a failure, and sets the state for it. It logs the failure unless one with
+// setFailed counts a failure, and sets the status for it. It logs the failure unless one with
 // the same reason was logged, or only callers that get the error need to know. The mutex must
 // be held.
 func (k *kind) setFailed(err *KindError) {
 	k.failures.WithLabelValues(reasons()[err.Reason]).Inc()
-	s := StateDegraded
-	if err.missing() {
-		s = StateDormant
-	}
-	k.setState(s, err) // Before logged is read, because it may clear it.
+	k.setStatus(func(s *status) { // Before logged is read, because it may clear it.
+		s.state, s.err = StateDegraded, err
+		if err.missing() {
+			s.state = StateDormant
+		}
+	})
+	s := k.status.Load()
 	_, subscriptions := k.broadcaster.counts()
-	if (subscriptions > 0 || k.synced.Load() != nil) && !slices.Contains(k.logged, err.Reason) {
+	if (subscriptions > 0 || s.informer != nil) && !slices.Contains(k.logged, err.Reason) {
 		k.logged = append(k.logged, err.Reason)
 		k.wg.Go(func() { // Without the mutex.
 			(*k.log.Load()).Info(
 				"Cannot watch kind; will resume when it can be watched",
-				"gvk", k.key.GroupVersionKind, "state", s, "error", err,
+				"gvk", k.key.GroupVersionKind, "state", s.state, "error", err,
 			)
 		})
 	}
@@ -212,27 +212,24 @@ func (k *kind) replaceInformer() {
 		if k.stop != nil {
 			k.stop()
 		}
-		k.lastRead.Store(0) // Earlier reads don't keep the next informer.
-		if !k.inUse() {
-			k.idleSince = time.Time{}
-		}
+		k.keep.Store(0) // Earlier reads don't keep the next informer.
 		k.broadcaster.follow(nil)
-		if k.synced.Swap(nil) != nil {
-			k.setState(StatePending, nil)
+		if k.status.Load().informer != nil {
+			k.setStatus(func(s *status) { s.state, s.err, s.informer = StatePending, nil, nil })
 		}
 	})
 }
 
-// touch records a read: reads own an informer for a while.
-func (k *kind) touch() { k.lastRead.Store(time.Now().UnixNano()) }
+// keepFor makes the kind stay for a time though it has no owners.
+func (k *kind) keepFor(d time.Duration) {
+	k.keep.Store(max(k.keep.Load(), time.Now().Add(d).UnixNano()))
+}
 
 // release removes an owner.
 func (k *kind) release() {
 	k.update(func() {
 		k.owners--
-		if !k.inUse() {
-			k.idleSince = time.Now()
-		}
+		k.keepFor(k.linger)
 	})
 }
 
@@ -249,24 +246,14 @@ func (k *kind) retiresIn() time.Duration {
 	if k.inUse() {
 		return math.MaxInt64
 	}
-	at := k.idleSince.Add(k.linger)
-	if n := k.lastRead.Load(); n != 0 {
-		keep := k.readLinger
-		if err := k.status.Load().err; err != nil && err.permanent() {
-			keep = k.linger // There is nothing to read.
-		}
-		if r := time.Unix(0, n).Add(keep); r.After(at) {
-			at = r
-		}
-	}
-	return time.Until(at)
+	return time.Until(time.Unix(0, k.keep.Load()))
 }
 
 // wait waits until the informer is synced. It returns nil
 // without an error if the cache isn't started. It fails at once if the kind is known to be in
 // trouble, and makes it retry soon. Otherwise it waits until the context ends, at most a minute.
 func (k *kind) wait(ctx context.Context) (*informer, error) {
-	if inf := k.synced.Load(); inf != nil {
+	if inf := k.status.Load().informer; inf != nil {
 		return inf, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
@@ -275,7 +262,7 @@ func (k *kind) wait(ctx context.Context) (*informer, error) {
 	defer k.release()
 	for {
 		k.mu.Lock()
-		inf, changed, s := k.synced.Load(), k.changed, k.status.Load()
+		s := k.status.Load()
 		failure := s.err
 		if failure == nil && s.state == StateSyncing && time.Since(s.since) >= syncTimeout {
 			failure = k.key.failure(ErrNotSynced, nil)
@@ -287,8 +274,8 @@ func (k *kind) wait(ctx context.Context) (*informer, error) {
 		k.mu.Unlock()
 
 		switch {
-		case inf != nil:
-			return inf, nil
+		case s.informer != nil:
+			return s.informer, nil
 		case k.ended() != nil, s.state == StateStopped:
 			return nil, k.key.failure(ErrNotSynced, k.ended())
 		case !isClosed(k.started):
@@ -297,7 +284,7 @@ func (k *kind) wait(ctx context.Context) (*informer, error) {
 			return nil, failure
 		}
 		select {
-		case <-changed:
+		case <-s.replaced:
 		case <-k.ctx.Done():
 		case <-ctx.Done():
 			if failure != nil {

@@ -153,7 +153,7 @@ func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) er
 	var inf *informer
 	replace := false
 	k, err := m.get(key, obj, func(k *kind) {
-		inf = k.synced.Load()
+		inf = k.status.Load().informer
 		replace = inf == nil && k.stop != nil && len(added) > 0
 		for _, i := range added {
 			old := k.indexes[i.name]
@@ -178,7 +178,7 @@ func (m *kindMap) addIndexes(key kindKey, obj client.Object, added ...*index) er
 		for _, i := range added {
 			err = cmp.Or(err, i.addTo(k.ctx, inf, k.obj))
 		}
-		if k.synced.Load() != inf {
+		if k.status.Load().informer != inf {
 			err = nil // It has ended, and the next one gets the indexes.
 		}
 	}

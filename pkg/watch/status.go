@@ -32,4 +32,6 @@ type status struct {
 	err        *KindError        // The last failure, until an informer works.
 	generation uint64            // How many informers there were.
 	mapping    *meta.RESTMapping // How the kind was served last. Nil if it never was found.
+	informer   *informer         // Serves reads. Nil while no informer is synced.
+	replaced   chan struct{}     // Closed when there is a newer status.
 }

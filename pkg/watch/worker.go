@@ -1,8 +1,10 @@
 package watch
 
 import (
+	"context"
 	"time"
 
+	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
@@ -10,78 +12,91 @@ import (
 type worker struct{ *kind }
 
 // run drives the kind until it is retired or the cache ends.
-func (w worker) run() {
-	defer w.update(func() {
-		w.synced.Store(nil)
-		w.setState(StateStopped, nil)
-	})
-	for w.ctx.Err() == nil && !w.retire(w.kind) {
-		if d := w.backoff(); d > 0 {
+func (k worker) run() {
+	for k.ctx.Err() == nil && !k.retire(k.kind) {
+		if d := k.backoff(); d > 0 {
 			select {
-			case <-w.ctx.Done():
-			case <-w.wake:
-			case <-time.After(min(d, max(w.retiresIn(), time.Millisecond))):
+			case <-k.ctx.Done():
+			case <-k.wake:
+			case <-time.After(min(d, max(k.retiresIn(), time.Millisecond))):
 			}
 			continue
 		}
-		m, err := w.lookUp(w.ctx)
+		m, err := k.lookUp(k.ctx)
 		if err == nil {
-			err = w.follow(m)
+			err = runSession(k.kind, m)
 		}
-		if err != nil && w.ctx.Err() == nil {
-			w.fail(classify(w.key.GroupVersionKind, err))
+		if err != nil && k.ctx.Err() == nil {
+			k.fail(classify(k.key.GroupVersionKind, err))
 		}
 	}
+	k.update(func() { k.setStatus(func(s *status) { s.state, s.err, s.informer = StateStopped, nil, nil }) })
 }
 
 // backoff returns the time until the kind should be looked up, at most a minute: whether CRDs
 // are watched may change.
-func (w worker) backoff() time.Duration {
-	watched := w.crdsWatched()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	err := w.status.Load().err
-	if err == nil || w.epoch != w.last.epoch || w.last.requested && !err.permanent() {
+func (k worker) backoff() time.Duration {
+	watched := k.crdsWatched()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := k.status.Load().err
+	if err == nil || k.epoch != k.last.epoch || k.last.requested && !err.permanent() {
 		return 0
 	}
-	if err.permanent() && !w.inUse() && !w.last.requested {
+	if err.permanent() && !k.inUse() && !k.last.requested {
 		return maxBackoff
 	}
 	limit := maxBackoff
 	if err.missing() && watched {
 		limit = missingBackoff
 	}
-	d := min(limit, firstBackoff<<min(max(w.last.failures-1, 0), 20))
-	if err.missing() && watched && w.last.crdDeleted {
+	d := min(limit, firstBackoff<<min(max(k.last.failures-1, 0), 20))
+	if err.missing() && watched && k.last.crdDeleted {
 		d = deletedBackoff
 	}
-	return min(maxBackoff, time.Until(w.last.failedAt.Add(d+time.Duration(w.jitter*float64(d)))))
+	return min(maxBackoff, time.Until(k.last.failedAt.Add(d+time.Duration(k.jitter*float64(d)))))
 }
 
-// follow runs a session. It returns why it failed, or nil if the kind should be looked up at once.
-// Code that callers supply may panic.
-func (w worker) follow(m *meta.RESTMapping) (err error) {
-	defer survive(&err)
-	s := newSession(w.kind, m)
-	defer s.close()
-	if err := s.open(); err != nil {
-		return err
+// lookUp returns how the API server serves the kind. If discovery says that it doesn't, and
+// there was an informer, a list that works outweighs discovery. Unless the CRD was deleted, a
+// list that fails for another reason leaves the question open.
+func (k *kind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
+	k.mu.Lock()
+	if err := ctx.Err(); err != nil { // The informer that it was for was stopped.
+		k.mu.Unlock()
+		return nil, err
 	}
-	return s.run()
+	k.last.epoch, k.last.failedAt, k.last.requested = k.epoch, time.Time{}, false
+	known, inf, crdDeleted := k.status.Load().mapping, k.lastInformer, k.last.crdDeleted
+	k.mu.Unlock()
+	m, err := k.resolver.resolve(ctx, k.key.GroupVersionKind)
+	if err == nil || inf == nil || !classify(k.key.GroupVersionKind, err).missing() {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	switch listErr := inf.list(ctx); {
+	case listErr == nil:
+		return known, nil
+	case crdDeleted, kerrors.IsNotFound(listErr), classify(k.key.GroupVersionKind, listErr).permanent():
+		return nil, err
+	default:
+		return nil, listErr
+	}
 }
 
 // fail records why there is no informer.
-func (w worker) fail(err *KindError) {
+func (k worker) fail(err *KindError) {
 	if err.missing() {
-		w.broadcaster.clear()
-		w.reindex(w.key)
+		k.broadcaster.clear()
+		k.reindex(k.key)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if err.missing() {
-		w.list = nil
+		k.lastInformer = nil
 	}
-	w.last.failures++
-	w.last.failedAt = time.Now()
-	w.setFailed(err)
+	k.last.failures++
+	k.last.failedAt = time.Now()
+	k.setFailed(err)
 }
