@@ -109,9 +109,9 @@ func (cs *controllers) ended(c *controller) {
 	cs.stop(c.name, c)
 	c.stopWatches(everyWatch)
 	c.wg.Wait() // All contexts have ended.
-	close(c.done)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+	close(c.done)
 	maps.DeleteFunc(cs.ending, func(_ string, done <-chan struct{}) bool { return isClosed(done) })
 }
 
