@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -231,48 +230,6 @@ func TestLookUps_AreShared(t *testing.T) {
 			for i, r := range requests[10:] {
 				expectBetween(t, "", "time of 10 look-ups", time.Second, time.Hour, r.At.Sub(requests[i].At))
 			}
-		})
-	}
-}
-
-// A watch says since when its kind is in trouble, and why, however often it is tried again.
-func TestTrouble_IsDescribed(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		match  watchtest.Match
-		fault  watchtest.Fault
-		lookUp bool // The kind is looked up again.
-		want   string
-	}{
-		"Discovery": {
-			reason: "The answer of the API server should be in the error.",
-			match:  watchtest.DiscoveryOf(widget),
-			fault:  watchtest.Status(http.StatusInternalServerError),
-			lookUp: true,
-			want:   "cannot discover widget.example.org/v1: an error on the server",
-		},
-		"NoWatch": {
-			reason: "A kind whose watch doesn't open is synced, and gets no events.",
-			match:  watchtest.Of(widget).Only(watchtest.Watch),
-			fault:  watchtest.Hang(),
-			want:   "no watch is open",
-		},
-	}
-	for name, tc := range cases {
-		inBubble(t, name, func(t *testing.T) {
-			r, _ := newWatchingEnv(t, false)
-			r.api.Inject(tc.match, tc.fault)
-			if tc.lookUp {
-				r.remove(widget)
-			}
-			r.api.Disconnect(watchtest.Of(widget))
-			advance(5 * time.Minute)
-			first := stateOf(t, r)
-			if first.State != watch.StateDegraded || !strings.Contains(first.Error, tc.want) {
-				t.Errorf("\n%s\nwant it Degraded because %q, got %+v", tc.reason, tc.want, first)
-			}
-			advance(time.Hour)
-			expectEqual(t, tc.reason, "since", first.Since, stateOf(t, r).Since)
 		})
 	}
 }

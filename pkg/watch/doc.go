@@ -15,7 +15,7 @@
 //
 // Each kind has one goroutine and one counter, its epoch. Events that may make the informer wrong increment it: an
 // event of its CRD, a repeated list, RemoveInformer. The goroutine runs a session for each informer: it waits for
-// the epoch, for the end of the informer, and for a timer. If the epoch has moved, it looks the kind up, and
+// the epoch, for results of the informer's requests, and for a timer. If the epoch has moved, it looks the kind up, and
 // replaces the informer if the kind is served in another way. A look-up of a kind whose informer runs has a
 // goroutine of its own, so that the state isn't older than a few seconds. Objects are delivered as deleted only if
 // a list doesn't have them, or if discovery doesn't serve their kind and a list of it doesn't work.

@@ -12,6 +12,7 @@ import (
 	"github.com/pkg/errors"
 	kcache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	kcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -129,6 +130,7 @@ func TestFailingTransform_IsDescribed(t *testing.T) {
 		reason string
 		synced bool // The transform fails after the informer has synced.
 		event  bool // It fails for an event of a watch, too.
+		stream bool // Lists are streamed.
 		handle bool // The caller has an error handler.
 	}{
 		"NotSynced": {
@@ -142,6 +144,10 @@ func TestFailingTransform_IsDescribed(t *testing.T) {
 			reason: "client-go drops the event, so the watch should be Degraded until the objects are listed again.",
 			synced: true,
 			event:  true,
+		},
+		"Streamed": {
+			reason: "client-go drops the object, so the watch should be Degraded, and other objects should stay readable.",
+			stream: true,
 		},
 		"ErrorHandler": {
 			reason: "The caller's error handler should get the error, too.",
@@ -165,15 +171,18 @@ func TestFailingTransform_IsDescribed(t *testing.T) {
 			r := newGraftEnvWith(t, api, api.Config(), o)
 			r.startController()
 
-			// Objects of a streamed list that can't be transformed are dropped by client-go.
-			api.Inject(watchtest.Of(widget).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
+			if !tc.stream {
+				api.Inject(watchtest.Of(widget).Initial(), watchtest.Status(http.StatusUnprocessableEntity))
+			}
 			if tc.synced {
 				r.mustRead(widget)
 				advance(time.Second)
 			}
 			fails.Store(true)
 			err := r.readFor(time.Second, widget, "one")
-			if !tc.synced && (err == nil || !strings.Contains(err.Error(), "boom")) {
+			if tc.stream {
+				expectEqual(t, tc.reason, "Get(...)", nil, client.IgnoreNotFound(err))
+			} else if !tc.synced && (err == nil || !strings.Contains(err.Error(), "boom")) {
 				t.Errorf("\n%s\nGet(...): %v", tc.reason, err)
 			}
 			_ = r.watchFor(time.Second, "c", newWatch(widget, &recorder{}))
@@ -192,6 +201,7 @@ func TestFailingTransform_IsDescribed(t *testing.T) {
 			}
 			expectEqual(t, tc.reason, "the caller's handler is called", tc.handle, handled.Load() > 0)
 			fails.Store(false)
+			api.Disconnect(watchtest.Of(widget))
 			advance(2 * time.Minute)
 			expectState(t, r, tc.reason, "when the transform works", watch.StateActive)
 			expectEqual(t, tc.reason, "Get(...)", nil, r.read(t.Context(), widget, "two"))

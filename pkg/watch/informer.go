@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -192,9 +193,8 @@ func (i *informer) health() health {
 	h := health{works: true, listed: true}
 	for _, p := range i.informers {
 		h.works = h.works && !p.opened.IsZero() && time.Since(p.opened) >= watchWorks
-		if p.err != nil {
-			h.err, h.listed = p.err, h.listed && p.listed
-		}
+		h.err = cmp.Or(h.err, p.err, p.dropped)
+		h.listed = h.listed && (p.listed || p.err == nil)
 	}
 	return h
 }
@@ -214,9 +214,9 @@ type namespaceInformer struct {
 	streamed time.Time // The last streamed list began.
 
 	// Guarded by the informer's mutex.
-	err     error
-	listed  bool
-	dropped bool      // An object was dropped since the last list: the store may be wrong.
+	err     error     // Of the last request, until a watch opens.
+	listed  bool      // All objects were listed.
+	dropped error     // Why an object was dropped since the last list: the store may be wrong.
 	opened  time.Time // When the watch was opened; zero if none is open.
 }
 
@@ -256,7 +256,7 @@ func (p *namespaceInformer) SetTransform(fn kcache.TransformFunc) error {
 	return p.SharedIndexInformer.SetTransform(func(obj any) (any, error) {
 		out, err := fn(obj)
 		if err != nil {
-			p.record(func() { p.dropped, p.err = true, errors.Errorf("cannot transform an object: %v", err) })
+			p.record(func() { p.dropped = errors.Errorf("cannot transform an object: %v", err) })
 		}
 		return out, err
 	})
@@ -265,16 +265,21 @@ func (p *namespaceInformer) SetTransform(fn kcache.TransformFunc) error {
 func (p *namespaceInformer) list(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	l, err := p.lw.ListWithContext(ctx, opts)
 	if err == nil {
-		p.record(func() { p.dropped = false })
-		p.informer.listed()
+		p.relisted()
 	}
 	return l, err
+}
+
+// relisted is called before the objects of a list are stored.
+func (p *namespaceInformer) relisted() {
+	p.record(func() { p.dropped = nil })
+	p.informer.listed()
 }
 
 // watch opens a watch. One that streams the list is a list, too: if it fails or has to pause, client-go lists.
 func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 	streams, dropped := ptr.Deref(opts.SendInitialEvents, false), false
-	p.record(func() { dropped, p.dropped, p.listed = p.dropped, p.dropped && !streams, p.listed || !streams })
+	p.record(func() { dropped, p.listed = p.dropped != nil, p.listed || !streams })
 	switch {
 	case streams && time.Since(p.streamed) < streamPause:
 		return nil, errors.New("the last streamed list has just begun")
@@ -299,14 +304,9 @@ func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) 
 		return nil, err
 	}
 	if streams {
-		p.informer.listed()
+		p.relisted()
 	}
-	p.record(func() {
-		p.opened = time.Now()
-		if !p.dropped {
-			p.err = nil
-		}
-	})
+	p.record(func() { p.opened, p.err = time.Now(), nil })
 	return &openWatch{Interface: w, informer: p}, nil
 }
 

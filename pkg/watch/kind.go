@@ -64,16 +64,16 @@ func (i *index) addTo(ctx context.Context, inf *informer, obj client.Object) (er
 
 // An environment is what the kinds of a cache share.
 type environment struct {
-	resolver    *resolver
-	factory     *informerFactory
-	linger      time.Duration
-	readLinger  time.Duration
-	log         atomic.Pointer[logging.Logger]
-	delivered   prometheus.Counter     // Events.
-	failures    *prometheus.CounterVec // By reason.
-	crdsWatched func() bool            // Reports whether an event comes if a CRD changes.
-	retire      func(*kind) bool       // Removes a kind from the cache unless it is in use.
-	reindex     func(kindKey)          // Lets calls index the same fields of a kind again.
+	resolver   *resolver
+	factory    *informerFactory
+	linger     time.Duration
+	readLinger time.Duration
+	log        atomic.Pointer[logging.Logger]
+	delivered  prometheus.Counter          // Events.
+	failures   *prometheus.CounterVec      // By reason.
+	crds       atomic.Pointer[func() bool] // Reports whether CRDs are watched for the other kinds. Nil if they never were.
+	retire     func(*kind) bool            // Removes a kind from the cache unless it is in use.
+	reindex    func(kindKey)               // Lets calls index the same fields of a kind again.
 
 	// The context ends when the cache is shut down. The group has all goroutines of the cache.
 	ctx     context.Context //nolint:containedctx // Kinds outlive the call that requests them.
@@ -85,6 +85,12 @@ type environment struct {
 // ended returns why the cache has ended, or nil.
 func (e *environment) ended() error {
 	return context.Cause(e.ctx)
+}
+
+// crdsWatched reports whether an event comes if a CRD changes.
+func (e *environment) crdsWatched() bool {
+	watched := e.crds.Load()
+	return watched != nil && (*watched)()
 }
 
 // A kind keeps an informer for a group, version, kind and representation while it has owners.

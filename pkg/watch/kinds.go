@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -25,7 +24,6 @@ type kindMap struct {
 	environment
 
 	scheme *runtime.Scheme
-	crds   atomic.Pointer[func() bool] // Reports whether CRDs are watched for the other kinds. Nil if they never were.
 
 	// The mutex is never held across a wait. A kind's mutex may be locked while it is held, not
 	// the other way round.
@@ -43,7 +41,7 @@ func newKindMap(scheme *runtime.Scheme) *kindMap {
 	}
 	c.linger, c.readLinger = 30*time.Second, 10*time.Minute
 	c.started = make(chan struct{})
-	c.retire, c.reindex, c.crdsWatched = c.retireKind, c.forgetIndexes, c.watchesCRDs
+	c.retire, c.reindex = c.retireKind, c.forgetIndexes
 	c.delivered = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "graft_watch_events_delivered_total",
 		Help: "Events that were delivered to handlers.",
@@ -204,12 +202,6 @@ func (m *kindMap) forgetIndexes(key kindKey) {
 	for _, i := range m.indexes[key] {
 		i.replaceable = true
 	}
-}
-
-// watchesCRDs reports whether CRDs are watched.
-func (m *kindMap) watchesCRDs() bool {
-	watched := m.crds.Load()
-	return watched != nil && (*watched)()
 }
 
 // register makes a subscription to a kind's events, which owns the kind until it is removed. The context

@@ -32,6 +32,9 @@ type trouble struct {
 	// all states.
 	soon, state watch.State
 
+	// says is a part of the error of the watch at the end.
+	says string
+
 	// lists says that lists go on, so that reads do; readable, that reads do if they did
 	// before.
 	lists, readable bool
@@ -156,6 +159,17 @@ func kindTroubles() map[string]trouble {
 				return inject(watchtest.Of, watchtest.Hang())(r, k)
 			},
 			soon: watch.StateActive, state: watch.StateDegraded, readable: true, onlyLater: true,
+			says: "no watch is open",
+		},
+		"DiscoveryFailsForARemovedInformer": {
+			reason: "The answer of the API server should be in the error.",
+			begin: func(r *testEnv, k watchtest.Kind) func() {
+				lift := r.api.Inject(watchtest.DiscoveryOf(k), watchtest.Status(http.StatusInternalServerError))
+				r.remove(k)
+				return lift
+			},
+			state: watch.StateDegraded, onlyLater: true,
+			says: "cannot discover widget.example.org/v1: an error on the server",
 		},
 		"InformerRemoved": {
 			reason: "The informer is removed, and the next one has no objects.",
@@ -328,7 +342,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 		t.Errorf("\n%s\nsoon the watch is %s (%s), want %s", tc.reason, s.State, s.Error, tc.soon)
 	}
 	advance(2 * time.Minute)
-	states := make(map[watch.State]int)
+	states, first := make(map[watch.State]int), stateOf(t, r)
 	const looks = 200
 	for range looks {
 		advance(17 * time.Second)
@@ -339,8 +353,11 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 	}
 	bad := tc.state == watch.StateDormant || tc.state == watch.StateDegraded
 	s := stateOf(t, r)
-	if tc.state != "" && bad != (s.Error != "") {
-		t.Errorf("\n%s\nin state %s the error is %q", tc.reason, s.State, s.Error)
+	if tc.state != "" && bad != (s.Error != "") || !strings.Contains(s.Error, tc.says) {
+		t.Errorf("\n%s\nin state %s the error is %q, want one with %q", tc.reason, s.State, s.Error, tc.says)
+	}
+	if tc.state != "" {
+		expectEqual(t, tc.reason, "since when the watch is in its state, however often it is tried", first.Since, s.Since)
 	}
 	if tc.life && (s.Since != at.Since || s.Generation != at.Generation) {
 		t.Errorf("\n%s\nthe watch is another one: %+v, was %+v", tc.reason, s, at)
