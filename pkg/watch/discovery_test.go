@@ -18,18 +18,65 @@ func cacheOptions() cache.Options { return cache.Options{Scheme: scheme()} }
 
 // resourceList returns a discovery document that serves a kind.
 func resourceList(groupVersion string, ks ...watchtest.Kind) string {
-	l := metav1.APIResourceList{
-		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
-		GroupVersion: groupVersion,
-	}
+	var resources []metav1.APIResource
 	for _, k := range ks {
-		l.APIResources = append(l.APIResources, metav1.APIResource{
+		resources = append(resources, metav1.APIResource{
 			Name: k.Plural, Kind: k.GVK.Kind, Namespaced: !k.Cluster, Verbs: metav1.Verbs{"get", "list", "watch"},
 		})
 	}
-	b, err := json.Marshal(l)
+	return listOf(groupVersion, resources...)
+}
+
+// listOf returns a discovery document with resources.
+func listOf(groupVersion string, resources ...metav1.APIResource) string {
+	b, err := json.Marshal(metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		GroupVersion: groupVersion,
+		APIResources: resources,
+	})
 	try(err)
 	return string(b)
+}
+
+// Discovery says which resource of a kind can be listed and watched.
+func TestDiscovery_ChoosesTheResource(t *testing.T) {
+	resource := func(name string, verbs ...string) metav1.APIResource {
+		return metav1.APIResource{Name: name, Kind: widget.GVK.Kind, Namespaced: true, Verbs: verbs}
+	}
+	cases := map[string]struct {
+		reason string
+		served []metav1.APIResource
+		want   error
+	}{
+		"TwoResources": {
+			reason: "The resource that can be watched should be taken if a kind has two.",
+			served: []metav1.APIResource{resource("widgetreviews", "create"), resource(widget.Plural, "list", "watch")},
+		},
+		"Subresource": {
+			reason: "A subresource has a kind, but can't be watched.",
+			served: []metav1.APIResource{resource("gadgets/widget", "list", "watch")},
+			want:   watch.ErrNoSuchKind,
+		},
+		"NotListable": {
+			reason: "A kind that can be watched but not listed would be incomplete.",
+			served: []metav1.APIResource{resource(widget.Plural, "watch")},
+			want:   watch.ErrNotWatchable,
+		},
+		"OnlyListable": {
+			reason: "A kind that can be listed but not watched would become stale.",
+			served: []metav1.APIResource{resource(widget.Plural, "list")},
+			want:   watch.ErrNotWatchable,
+		},
+	}
+	for name, tc := range cases {
+		inBubble(t, name, func(t *testing.T) {
+			r := newRunningEnv(t, newAPIWithObject())
+			r.api.Inject(watchtest.DiscoveryOf(widget), watchtest.Answer(
+				http.StatusOK, listOf(widget.GVK.GroupVersion().String(), tc.served...),
+			))
+			expectEqual(t, tc.reason, "Get(...)", tc.want, r.readFor(time.Second, widget, "one"))
+		})
+	}
 }
 
 // An answer of discovery that isn't one must not delete objects that can be listed.

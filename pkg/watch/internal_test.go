@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	stderrors "errors"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,70 +19,6 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
-
-func TestResolver(t *testing.T) {
-	widget := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Widget"}
-	res := func(name string, verbs ...string) metav1.APIResource {
-		return metav1.APIResource{Name: name, Kind: "Widget", Verbs: verbs}
-	}
-	widgets := res("widgets", "list", "watch")
-	cases := map[string]struct {
-		reason string
-		served []metav1.APIResource
-		want   string // The resource.
-		err    error
-	}{
-		"TwoResources": {
-			reason: "The resource that can be watched should be taken if a kind has two.",
-			served: []metav1.APIResource{res("widgetreviews", "create"), widgets},
-			want:   "widgets",
-			err:    nil,
-		},
-		"Subresource": {
-			reason: "A subresource has a kind, but can't be watched.",
-			served: []metav1.APIResource{res("gadgets/widget", "list", "watch")},
-			want:   "",
-			err:    ErrNoSuchKind,
-		},
-		"NotWatchable": {
-			reason: "A kind may be served for creation only.",
-			served: []metav1.APIResource{res("widgets", "create")},
-			want:   "",
-			err:    ErrNotWatchable,
-		},
-		"OnlyListable": {
-			reason: "A kind that can be listed but not watched would become stale.",
-			served: []metav1.APIResource{res("widgets", "list")},
-			want:   "",
-			err:    ErrNotWatchable,
-		},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
-					TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList"},
-					GroupVersion: "example.org/v1",
-					APIResources: tc.served,
-				})
-			}))
-			defer s.Close()
-			cfg := &rest.Config{Host: s.URL}
-			r, err := newResolver(t.Context(), cfg, s.Client())
-			if err != nil || cfg.Burst != 0 {
-				t.Fatalf("newResolver(...): %v, and the burst of the config is %d", err, cfg.Burst)
-			}
-			m, err := r.resolve(t.Context(), widget)
-			if err != nil {
-				err = classify(widget, err)
-			}
-			if !errors.Is(err, tc.err) || m != nil && m.Resource.Resource != tc.want {
-				t.Errorf("\n%s\nresolve(...): %v, %v; want %q, %v", tc.reason, m, err, tc.want, tc.err)
-			}
-		})
-	}
-}
 
 // A look-up isn't answered from before it was asked for.
 func TestLookUps_AreFresh(t *testing.T) {

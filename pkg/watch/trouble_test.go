@@ -357,7 +357,7 @@ func (tc trouble) befall(t *testing.T, before, crds bool) {
 		t.Errorf("\n%s\nin state %s the error is %q, want one with %q", tc.reason, s.State, s.Error, tc.says)
 	}
 	if tc.state != "" {
-		expectEqual(t, tc.reason, "since when the watch is in its state, however often it is tried", first.Since, s.Since)
+		expectEqual(t, tc.reason, "since when the watch is in its state", first.Since, s.Since)
 	}
 	if tc.life && (s.Since != at.Since || s.Generation != at.Generation) {
 		t.Errorf("\n%s\nthe watch is another one: %+v, was %+v", tc.reason, s, at)
