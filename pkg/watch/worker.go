@@ -12,49 +12,49 @@ import (
 type worker struct{ *kind }
 
 // run drives the kind until it is retired or the cache ends.
-func (k worker) run() {
-	for k.ctx.Err() == nil && !k.retire(k.kind) {
-		if d := k.backoff(); d > 0 {
+func (w worker) run() {
+	for w.ctx.Err() == nil && !w.retire(w.kind) {
+		if d := w.backoff(); d > 0 {
 			select {
-			case <-k.ctx.Done():
-			case <-k.wake:
-			case <-time.After(min(d, max(k.retiresIn(), time.Millisecond))):
+			case <-w.ctx.Done():
+			case <-w.wake:
+			case <-time.After(min(d, max(w.retiresIn(), time.Millisecond))):
 			}
 			continue
 		}
-		m, err := k.lookUp(k.ctx)
+		m, err := w.lookUp(w.ctx)
 		if err == nil {
-			err = runSession(k.kind, m)
+			err = runSession(w.kind, m)
 		}
-		if err != nil && k.ctx.Err() == nil {
-			k.fail(classify(k.key.GroupVersionKind, err))
+		if err != nil && w.ctx.Err() == nil {
+			w.fail(classify(w.key.GroupVersionKind, err))
 		}
 	}
-	k.update(func() { k.setStatus(func(s *status) { s.state, s.err, s.informer = StateStopped, nil, nil }) })
+	w.update(func() { w.setStatus(func(s *status) { s.state, s.err, s.informer = StateStopped, nil, nil }) })
 }
 
 // backoff returns the time until the kind should be looked up, at most a minute: whether CRDs
 // are watched may change.
-func (k worker) backoff() time.Duration {
-	watched := k.crdsWatched()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	err := k.status.Load().err
-	if err == nil || k.epoch != k.last.epoch || k.last.requested && !err.permanent() {
+func (w worker) backoff() time.Duration {
+	watched := w.crdsWatched()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.status.Load().err
+	if err == nil || w.epoch != w.last.epoch || w.last.requested && !err.permanent() {
 		return 0
 	}
-	if err.permanent() && !k.inUse() && !k.last.requested {
+	if err.permanent() && !w.inUse() && !w.last.requested {
 		return maxBackoff
 	}
 	limit := maxBackoff
 	if err.missing() && watched {
 		limit = missingBackoff
 	}
-	d := min(limit, firstBackoff<<min(max(k.last.failures-1, 0), 20))
-	if err.missing() && watched && k.last.crdDeleted {
+	d := min(limit, firstBackoff<<min(max(w.last.failures-1, 0), 20))
+	if err.missing() && watched && w.last.crdDeleted {
 		d = deletedBackoff
 	}
-	return min(maxBackoff, time.Until(k.last.failedAt.Add(d+time.Duration(k.jitter*float64(d)))))
+	return min(maxBackoff, time.Until(w.last.failedAt.Add(d+time.Duration(w.jitter*float64(d)))))
 }
 
 // lookUp returns how the API server serves the kind. If discovery says that it doesn't, and
@@ -86,17 +86,17 @@ func (k *kind) lookUp(ctx context.Context) (*meta.RESTMapping, error) {
 }
 
 // fail records why there is no informer.
-func (k worker) fail(err *KindError) {
+func (w worker) fail(err *KindError) {
 	if err.missing() {
-		k.broadcaster.clear()
-		k.reindex(k.key)
+		w.broadcaster.clear()
+		w.reindex(w.key)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err.missing() {
-		k.lastInformer = nil
+		w.lastInformer = nil
 	}
-	k.last.failures++
-	k.last.failedAt = time.Now()
-	k.setFailed(err)
+	w.last.failures++
+	w.last.failedAt = time.Now()
+	w.setFailed(err)
 }
