@@ -71,7 +71,7 @@ type environment struct {
 	log        atomic.Pointer[logging.Logger]
 	delivered  prometheus.Counter          // Events.
 	failures   *prometheus.CounterVec      // By reason.
-	crds       atomic.Pointer[func() bool] // Reports whether CRDs are watched for the other kinds. Nil if they never were.
+	crds       atomic.Pointer[func() bool] // Reports whether CRDs are watched. Nil if they never were.
 	retire     func(*kind) bool            // Removes a kind from the cache unless it is in use.
 	reindex    func(kindKey)               // Lets calls index the same fields of a kind again.
 
