@@ -34,10 +34,10 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 	if s == nil || key != s.key {
 		return c.Client.Get(ctx, key, o, opts...)
 	}
-	if err := s.acquire(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return err
 	}
-	defer s.release(ctx)
+	defer s.unlock()
 	if !s.tracksForm(o) {
 		return c.Client.Get(ctx, key, o, opts...)
 	}
@@ -83,7 +83,7 @@ func (c *Client) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 
 // Apply applies a configuration, of this object perhaps.
 func (c *Client) Apply(ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-	return From(ctx).passThrough(ctx, nil, func() error { return c.Client.Apply(ctx, ac, opts...) })
+	return From(ctx).apply(ctx, func() error { return c.Client.Apply(ctx, ac, opts...) })
 }
 
 // A writeKind is a kind of request that writes an object.
@@ -104,15 +104,14 @@ func (s *Session) write(ctx context.Context, o client.Object, kind writeKind, re
 	if !s.named(o) {
 		return request()
 	}
-	if err := s.acquire(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return err
 	}
-	defer s.release(ctx)
-	ctx = s.acquired(ctx)
+	defer s.unlock()
 
 	switch {
 	case !s.Tracks(o), kind == writeOther, kind == updateObject && o.GetResourceVersion() == "":
-		return s.passThrough(ctx, o, request)
+		return s.passThrough(o, request)
 	case kind == updateObject:
 		return s.update(ctx, o, request)
 	case kind == patchObject:
@@ -122,6 +121,18 @@ func (s *Session) write(ctx context.Context, o client.Object, kind writeKind, re
 	default:
 		return s.patchStatus(ctx, o, kind == patchConditions, request)
 	}
+}
+
+// apply makes a request with an apply configuration, which may be of any object.
+func (s *Session) apply(ctx context.Context, request func() error) error {
+	if s == nil {
+		return request()
+	}
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.unlock()
+	return s.passThrough(nil, request)
 }
 
 // update writes the object of this session without its status.

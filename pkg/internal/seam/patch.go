@@ -11,7 +11,7 @@ import (
 )
 
 // A Patch changes the behaviour of an inner reconciler. The goroutine of the reconcile calls
-// its functions; nil functions do nothing.
+// its functions, which make no requests through the Client; nil functions do nothing.
 type Patch struct {
 	// Open is called with the object as it was first read, before the inner
 	// reconciler sees it. An error is returned from that read.

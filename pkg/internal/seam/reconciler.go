@@ -80,17 +80,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 
 	// The inner reconciler may have left a goroutine behind.
-	if aerr := s.acquire(ctx); aerr != nil {
-		return result, stderrors.Join(err, aerr)
+	if lerr := s.lock(ctx); lerr != nil {
+		return result, stderrors.Join(err, lerr)
 	}
-	defer s.release(ctx)
+	defer s.unlock()
 
-	acquired := s.acquired(ctx)
 	for _, p := range r.patches {
 		if p.Close == nil || s.base == nil || s.gone {
 			continue
 		}
-		cerr := p.Close(acquired, s)
+		cerr := p.Close(ctx, s)
 
 		switch {
 		case cerr == nil:
@@ -124,12 +123,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // reportPostponed writes the conditions of the patches for a reconcile that is postponed.
 func (r *Reconciler) reportPostponed(ctx context.Context, s *Session) error {
-	if err := s.acquire(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return err
 	}
-	defer s.release(ctx)
+	defer s.unlock()
 
-	err := s.WriteConditions(s.acquired(ctx), nil, func(server client.Object) []xpv2.Condition {
+	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition {
 		var cs []xpv2.Condition
 		for _, p := range r.patches {
 			if p.Postponed != nil {

@@ -5,27 +5,17 @@ import (
 	"reflect"
 )
 
-// same reports whether a and b are known to be the same. It may not know: false
-// does not mean that they differ. It is what makes a reconcile in which nothing
-// changed cheap: comparing semantically needs several allocations for each
+// same reports whether a and b are known to be the same: false does not mean that they differ. It
+// makes a reconcile in which nothing changed cheap, because reflect.DeepEqual allocates for each
 // entry of each map.
 func same(a, b reflect.Value) bool {
-	if a.IsValid() != b.IsValid() || a.IsValid() && a.Type() != b.Type() {
+	if !a.IsValid() || !b.IsValid() {
+		return a.IsValid() == b.IsValid()
+	}
+	if a.Type() != b.Type() {
 		return false
 	}
-	switch a.Kind() {
-	case reflect.Invalid:
-		return true
-	case reflect.Bool:
-		return a.Bool() == b.Bool()
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return a.Int() == b.Int()
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return a.Uint() == b.Uint()
-	case reflect.Float32, reflect.Float64:
-		return a.Float() == b.Float()
-	case reflect.String:
-		return a.String() == b.String()
+	switch a.Kind() { //nolint:exhaustive // The others are comparable.
 	case reflect.Pointer:
 		return a.Pointer() == b.Pointer() || a.CanInterface() && same(a.Elem(), b.Elem())
 	case reflect.Interface:
@@ -38,24 +28,19 @@ func same(a, b reflect.Value) bool {
 		}
 		return true
 	case reflect.Slice, reflect.Array:
-		return sameElements(a, b)
+		for i := range min(a.Len(), b.Len()) {
+			if !same(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return a.Len() == b.Len()
 	case reflect.Map:
 		return sameEntries(a, b)
+	case reflect.Func, reflect.Chan, reflect.UnsafePointer:
+		return false
 	default:
-		return false
+		return a.Equal(b)
 	}
-}
-
-func sameElements(a, b reflect.Value) bool {
-	if a.Len() != b.Len() {
-		return false
-	}
-	for i := range a.Len() {
-		if !same(a.Index(i), b.Index(i)) {
-			return false
-		}
-	}
-	return true
 }
 
 func sameEntries(a, b reflect.Value) bool {

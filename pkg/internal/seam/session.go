@@ -15,10 +15,10 @@ import (
 )
 
 // A Session is the state of one reconcile of one object, which the seams and the patches
-// share. One goroutine at a time uses it: the one that has acquired it or, while no request
+// share. One goroutine at a time uses it: the one that has locked it or, while no request
 // is in flight, the goroutine of the reconcile.
 type Session struct {
-	// turn holds a value while the session is acquired.
+	// turn holds a value while the session is locked.
 	turn chan struct{}
 
 	key       client.ObjectKey
@@ -72,16 +72,9 @@ func with(ctx context.Context, s *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, s)
 }
 
-type acquiredKey struct{}
-
-// acquire waits until no other goroutine of the reconcile uses the session, or returns
-// the error of ctx. It does nothing if ctx says that the session is acquired already.
-func (s *Session) acquire(ctx context.Context) error {
-	if ctx.Value(acquiredKey{}) == s {
-		return nil
-	}
-
-	// A session that is free is acquired even if ctx is done.
+// lock waits until no other goroutine of the reconcile uses the session, or returns the error of ctx.
+func (s *Session) lock(ctx context.Context) error {
+	// A session that is free is locked even if ctx is done.
 	select {
 	case s.turn <- struct{}{}:
 		return nil
@@ -96,18 +89,7 @@ func (s *Session) acquire(ctx context.Context) error {
 	}
 }
 
-// release a session that was acquired with ctx.
-func (s *Session) release(ctx context.Context) {
-	if ctx.Value(acquiredKey{}) != s {
-		<-s.turn
-	}
-}
-
-// acquired returns the context for a patch: its requests don't wait for the request that
-// they are part of.
-func (s *Session) acquired(ctx context.Context) context.Context {
-	return context.WithValue(ctx, acquiredKey{}, s)
-}
+func (s *Session) unlock() { <-s.turn }
 
 // named reports whether o has the name of this session's object.
 func (s *Session) named(o client.Object) bool {
@@ -204,7 +186,6 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 	s.setBase(clone(o), s.histories.get(o).fresh(o.GetResourceVersion()))
 	s.nothingToStore(s.base)
 
-	ctx = s.acquired(ctx)
 	for _, p := range s.patches {
 		if p.Open == nil {
 			continue
@@ -298,15 +279,7 @@ func (s *Session) doubt() {
 }
 
 // passThrough makes a write that the client seam does not change. o is the object that it has the answer of, or nil.
-func (s *Session) passThrough(ctx context.Context, o client.Object, write func() error) error {
-	if s == nil {
-		return write()
-	}
-	if err := s.acquire(ctx); err != nil {
-		return err
-	}
-	defer s.release(ctx)
-
+func (s *Session) passThrough(o client.Object, write func() error) error {
 	err := write()
 	switch {
 	case o == nil, s.base == nil, o.GetUID() == "":

@@ -203,7 +203,7 @@ func (s *Session) patchStatus(ctx context.Context, o client.Object, conditions b
 func (w *statusWriter) Apply(
 	ctx context.Context, ac runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
 ) error {
-	return From(ctx).passThrough(ctx, nil, func() error { return w.SubResourceWriter.Apply(ctx, ac, opts...) })
+	return From(ctx).apply(ctx, func() error { return w.SubResourceWriter.Apply(ctx, ac, opts...) })
 }
 
 // patchesConditions reports whether p sets conditions from memory. A patch that does not must

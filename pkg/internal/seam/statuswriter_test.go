@@ -465,18 +465,6 @@ func TestConcurrentRequests_Hanging(t *testing.T) {
 	})))
 }
 
-// A patch may make requests through the seam's client.
-func TestPatchUsesClient(t *testing.T) {
-	a := testkit.NewAPI(newBucket())
-	c := NewClient(a.Client())
-	p := Patch{Status: func(ctx context.Context, _ *Session, _ client.Object) { read(ctx, t, c, newBucket()) }}
-	must(t, "Reconcile", run(t, over(a.Client(), a, Options{}, func(ctx context.Context, c client.Client) error {
-		b := newBucket()
-		read(ctx, t, c, b)
-		return c.Status().Update(ctx, b)
-	}, p)))
-}
-
 func asBucket(t *testing.T, o client.Object) *v1alpha1.Bucket {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
