@@ -1,11 +1,13 @@
 package managed
 
-import "github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+import (
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
+
+	"github.com/crossplane-graft/graft/pkg/internal/seam"
+)
 
 // Limits that tests wait for.
-const (
-	RestoreInterval = restoreInterval
-)
+const RestoreInterval = seam.RestoreInterval
 
 // NewTypedClient returns the adapter of a typed client.
 func NewTypedClient[M resource.Managed](c TypedExternalClient[M]) ExternalClient {

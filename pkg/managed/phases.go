@@ -3,7 +3,6 @@ package managed
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -22,10 +21,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/layer"
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
-
-// restoreInterval is the minimum time between two writes of a Deleting condition that another
-// writer replaces each time.
-const restoreInterval = 10 * time.Second
 
 // WithoutDeletionStatus leaves the status of a managed resource that is being deleted to
 // upstream. Upstream does not write it in every phase, and sets no Deleting condition.
@@ -121,11 +116,7 @@ func (r *reports) newPhases(p layer.Parts, next layer.External) layer.Layer {
 		Patch: seam.Patch{
 			Open: ph.open, Status: ph.status, Close: ph.close, Postponed: ph.postponed, Refused: ph.refused,
 			Conditions: []xpv2.ConditionType{deletion.Type},
-			Restore: seam.Restore{
-				Conditions: []xpv2.ConditionType{deletion.Type},
-				Interval:   restoreInterval,
-				Limited:    ph.limited,
-			},
+			Restored:   []xpv2.ConditionType{deletion.Type},
 		},
 	}
 }
@@ -338,14 +329,6 @@ func conditions(server client.Object, cs []xpv2.Condition) []xpv2.Condition {
 		cs[0] = ready
 	}
 	return cs
-}
-
-// limited reports that another writer replaces the Deleting condition each time.
-func (p *phases) limited(o client.Object) {
-	p.log.Info(
-		"Another writer replaces the Deleting condition: it is restored less often", "uid", o.GetUID(), "interval",
-		restoreInterval,
-	)
 }
 
 // refused reports that a status write was made without the Deleting condition.

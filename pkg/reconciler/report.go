@@ -51,11 +51,7 @@ func (d *deletionReporter) patch() seam.Patch {
 	return seam.Patch{
 		Open: d.open, Status: d.status, Close: d.close, Gone: d.gone,
 		Conditions: []xpv2.ConditionType{TypeDeleting}, Refused: d.refused,
-		Restore: seam.Restore{
-			Conditions: []xpv2.ConditionType{xpv2.TypeReady, TypeDeleting},
-			Interval:   d.interval,
-			Limited:    d.limited,
-		},
+		Restored: []xpv2.ConditionType{xpv2.TypeReady, TypeDeleting},
 	}
 }
 
@@ -224,14 +220,6 @@ func (d *deletionReporter) others(o client.Object) []string {
 	}
 	return slices.DeleteFunc(
 		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.escape.Own, f) },
-	)
-}
-
-// limited notices that another writer replaces the report each time.
-func (d *deletionReporter) limited(o client.Object) {
-	d.escape.Log.Info(
-		"Another writer replaces the report of a deletion: it is restored less often", "uid", o.GetUID(), "interval",
-		d.interval,
 	)
 }
 

@@ -188,18 +188,7 @@ func (e *Escape) keepOwned(ctx context.Context, s *seam.Session, o client.Object
 
 	// The garbage collector may have removed its finalizer before o is read again.
 	e.states.Update(&e.Store, o, func(v *state) { v.keptOwned = s.Now() })
-	reader := e.Live
-	if reader == nil {
-		reader = e.Client
-	}
-
-	// If it can't be read, removing finalizers finds out why.
-	now := seam.Empty(o)
-	if err := reader.Get(ctx, client.ObjectKeyFromObject(o), now); err == nil &&
-		seam.OlderThan(version, now.GetResourceVersion()) {
-		s.NoteRead(now)
-		s.Refresh(o)
-	}
+	s.Reread(ctx, o) // If it can't be read, removing finalizers finds out why.
 	return nil
 }
 

@@ -29,7 +29,7 @@ const (
 // condition that equals the stored one keeps its transition time, also if it was replaced in
 // memory. For a metav1.Condition an equal status is enough; Crossplane's conditions compare
 // the reason and the message, too. A condition that is left to another writer is not set: see
-// Restore.
+// Patch.Restored.
 func (s *Session) SetConditions(o client.Object, cs ...xpv2.Condition) {
 	to, ok := s.kind.Conditioned(o)
 	if !ok {
@@ -88,7 +88,7 @@ func (s *Session) WriteConditions(ctx context.Context, o client.Object, say Say)
 			return errors.Wrap(err, "cannot write conditions")
 		}
 
-		live, lerr := s.live(ctx)
+		live, lerr := liveState(ctx, s.options.Live, s.base)
 		if lerr != nil {
 			return errors.Wrap(lerr, "cannot write conditions")
 		}

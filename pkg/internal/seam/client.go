@@ -186,26 +186,16 @@ func (s *Session) patch(ctx context.Context, o client.Object, request func() err
 	return nil
 }
 
-// bound asks the patches whether a write of o is postponed. stored tells them the answer.
+// bound asks the patch that bounds writes whether a write of o is postponed. stored tells it the answer.
 func (s *Session) bound(ctx context.Context, o client.Object) (stored func(server client.Object), postponed bool) {
-	var all []func(server client.Object)
 	for _, p := range s.patches {
-		if p.Bound == nil {
-			continue
-		}
-		fn, later := p.Bound(ctx, s, o)
-		if later {
-			return nil, true
-		}
-		if fn != nil {
-			all = append(all, fn)
+		if p.Bound != nil {
+			if stored, postponed = p.Bound(ctx, s, o); stored != nil || postponed {
+				return stored, postponed
+			}
 		}
 	}
-	return func(server client.Object) {
-		for _, fn := range all {
-			fn(server)
-		}
-	}, false
+	return func(client.Object) {}, false
 }
 
 // Status returns a writer for status.

@@ -27,13 +27,13 @@ type history struct {
 	failures int
 
 	// restorations are of conditions that another writer may replace.
-	restorations restorations
+	restorations map[xpv2.ConditionType]*restoration
 }
 
 // fresh reports whether a read of resource version v is known to have all writes of this
 // process.
 func (h history) fresh(v string) bool {
-	return (h.version == "" || asFreshAs(v, h.version)) && (h.doubt == "" || OlderThan(h.doubt, v))
+	return (h.version == "" || v == h.version || OlderThan(h.version, v)) && (h.doubt == "" || OlderThan(h.doubt, v))
 }
 
 // histories holds the history of each object. It is safe for concurrent use.
@@ -98,30 +98,4 @@ func (h *histories) succeeded(o client.Object) {
 	if h.get(o).failures > 0 {
 		h.update(o, func(v *history) { v.failures = 0 })
 	}
-}
-
-// restorations count how often the conditions of one object were restored.
-type restorations struct {
-	conditions map[xpv2.ConditionType]*restoration
-	limited    bool
-}
-
-// A restoration counts how often in a row a condition was restored.
-type restoration struct {
-	// own are hashes of the last conditions that this process tried to write, the newest
-	// first. One reconcile may write several, and a write may have failed.
-	own [8]uint64
-
-	count   int
-	last    time.Time
-	version string // The resource version of the object at the last try to write the condition.
-}
-
-// isOwn reports whether this process tried to write the condition with this hash. A missing
-// condition, whose hash is 0, is its own until the first try.
-func (r *restoration) isOwn(hash uint64) bool {
-	if hash == 0 {
-		return r.own[0] == 0
-	}
-	return slices.Contains(r.own[:], hash)
 }

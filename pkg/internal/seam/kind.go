@@ -174,14 +174,6 @@ func move(dst, src client.Object) {
 	dst.GetObjectKind().SetGroupVersionKind(kind)
 }
 
-// sameForm reports whether a and b, which are of the same kind, carry it in the
-// same way.
-func sameForm(a, b client.Object) bool {
-	_, au := a.(runtime.Unstructured)
-	_, bu := b.(runtime.Unstructured)
-	return au == bu
-}
-
 // Empty returns a new object of o's type that has nothing but o's name and
 // namespace (and its kind, where the Go type doesn't say it).
 func Empty(o client.Object) client.Object {

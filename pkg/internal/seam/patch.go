@@ -34,8 +34,9 @@ type Patch struct {
 	// refuses a status write, it is made without them, and without the changes by Status.
 	Conditions []xpv2.ConditionType
 
-	// Restore limits how often the patch restores a condition that another writer replaces.
-	Restore Restore
+	// Restored are the types of the conditions that are restored a limited number of times when another writer
+	// replaces them.
+	Restored []xpv2.ConditionType
 
 	// Refused is called when a status write was made without them. err is why.
 	Refused func(s *Session, o client.Object, err error)
@@ -51,18 +52,6 @@ type Patch struct {
 	// Gone is called when the object is known not to exist any more, which may
 	// be before it was ever read.
 	Gone func(s *Session)
-}
-
-// A Restore limits how often conditions that another writer replaces are restored: three
-// times in a row, and then once an interval. Each write causes a reconcile, so two writers
-// that replace each other's conditions would otherwise write without end. A condition that
-// is new is written at once.
-type Restore struct {
-	Conditions []xpv2.ConditionType
-	Interval   time.Duration
-
-	// Limited is called when conditions of an object begin to be left to another writer.
-	Limited func(o client.Object)
 }
 
 // Options of the seams. The zero value is made usable by NewReconciler.

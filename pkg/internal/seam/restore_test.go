@@ -8,7 +8,6 @@ import (
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/store"
@@ -32,26 +31,25 @@ func TestRestores(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
 		steps   []step
-		limited int
 		requeue time.Duration
 	}{
 		"ThreeTimes": {
 			reason: "The first report is no restoration. The fourth restoration waits for the interval.",
-			steps:  []step{first, again, again, again, left, left}, limited: 1, requeue: 10 * time.Second,
+			steps:  []step{first, again, again, again, left, left}, requeue: 10 * time.Second,
 		},
 		"UnknownAtFirst": {
 			reason: "After a restart a stored condition counts as another writer's.",
-			steps:  []step{again, again, again, left}, limited: 1, requeue: 10 * time.Second,
+			steps:  []step{again, again, again, left}, requeue: 10 * time.Second,
 		},
 		"OnceAnInterval": {
-			reason:  "After the interval it is restored once.",
-			steps:   []step{again, again, again, left, {after: 10 * time.Second, stored: theirs, want: true}, left},
-			limited: 1, requeue: 10 * time.Second,
+			reason: "After the interval it is restored once.",
+			steps: []step{
+				again, again, again, left, {after: 10 * time.Second, stored: theirs, want: true}, left,
+			}, requeue: 10 * time.Second,
 		},
 		"PartOfAnInterval": {
-			reason:  "The object is reconciled again when the interval is over.",
-			steps:   []step{again, again, again, {after: 4 * time.Second, stored: theirs}},
-			limited: 1, requeue: 6 * time.Second,
+			reason: "The object is reconciled again when the interval is over.",
+			steps:  []step{again, again, again, {after: 4 * time.Second, stored: theirs}}, requeue: 6 * time.Second,
 		},
 		"Quiet": {
 			reason: "After two intervals the count starts again.",
@@ -59,8 +57,7 @@ func TestRestores(t *testing.T) {
 				after:  20 * time.Second,
 				stored: theirs,
 				want:   true,
-			}, again, again, left},
-			limited: 2, requeue: 10 * time.Second,
+			}, again, again, left}, requeue: 10 * time.Second,
 		},
 		"Removed": {
 			reason: "A condition that another writer removes each time is restored as often.",
@@ -70,18 +67,19 @@ func TestRestores(t *testing.T) {
 				{stored: none, want: true},
 				{stored: none, want: true},
 				{stored: none},
-			},
-			limited: 1, requeue: 10 * time.Second,
+			}, requeue: 10 * time.Second,
 		},
 		"News": {
-			reason:  "A report that is new is written at once.",
-			steps:   []step{again, again, again, left, {stored: theirs, written: news, want: true}, left},
-			limited: 1, requeue: 10 * time.Second,
+			reason: "A report that is new is written at once.",
+			steps: []step{
+				again, again, again, left, {stored: theirs, written: news, want: true}, left,
+			}, requeue: 10 * time.Second,
 		},
 		"TheirsIsKept": {
-			reason:  "A report that keeps the condition of another writer doesn't make it a condition of this process.",
-			steps:   []step{again, again, again, left, {stored: theirs, written: theirs, want: true}, left},
-			limited: 1, requeue: 10 * time.Second,
+			reason: "A report that keeps the condition of another writer doesn't make it a condition of this process.",
+			steps: []step{
+				again, again, again, left, {stored: theirs, written: theirs, want: true}, left,
+			}, requeue: 10 * time.Second,
 		},
 		"OwnReports": {
 			reason: "A condition of this process may be written as often as its report changes.",
@@ -107,7 +105,7 @@ func TestRestores(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			now, limited := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), 0
+			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 			w := &histories{store: &store.Store{}}
 			condition := func(reason string) xpv2.Condition {
 				if reason == none {
@@ -127,11 +125,7 @@ func TestRestores(t *testing.T) {
 					base: &metav1.PartialObjectMetadata{
 						ObjectMeta: metav1.ObjectMeta{Name: "o", UID: "u", ResourceVersion: strconv.Itoa(i + 1)},
 					},
-					patches: []Patch{{}, {Restore: Restore{
-						Conditions: []xpv2.ConditionType{"Deleting"},
-						Interval:   10 * time.Second,
-						Limited:    func(client.Object) { limited++ },
-					}}},
+					patches: []Patch{{}, {Restored: []xpv2.ConditionType{"Deleting"}}},
 				}
 				if at.written == "" {
 					at.written = ours
@@ -150,7 +144,6 @@ func TestRestores(t *testing.T) {
 					s.restores(xpv2.ReconcilePaused(), xpv2.ReconcileSuccess()),
 				)
 			}
-			wants(t, tc.reason, "calls of Limited", tc.limited, limited)
 		})
 	}
 }
@@ -171,13 +164,7 @@ func TestRestores_StaleRead(t *testing.T) {
 			base: &metav1.PartialObjectMetadata{
 				ObjectMeta: metav1.ObjectMeta{Name: "o", UID: "u", ResourceVersion: version},
 			},
-			patches: []Patch{{
-				Restore: Restore{
-					Conditions: []xpv2.ConditionType{"Deleting"},
-					Interval:   time.Hour,
-					Limited:    func(client.Object) {},
-				},
-			}},
+			patches: []Patch{{Restored: []xpv2.ConditionType{"Deleting"}}},
 		}
 	}
 	w.noteWrite(at("100").base)

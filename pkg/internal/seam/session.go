@@ -99,7 +99,7 @@ func (s *Session) named(o client.Object) bool {
 // Tracks reports whether o is the object of this session, in the form in which it was first
 // read.
 func (s *Session) Tracks(o client.Object) bool {
-	return s.named(o) && s.base != nil && o.GetUID() == s.base.GetUID() && s.kind.Has(o) && sameForm(o, s.base)
+	return s.named(o) && s.base != nil && o.GetUID() == s.base.GetUID() && s.tracksForm(o)
 }
 
 // Key returns the name of the object.
@@ -254,13 +254,6 @@ func (s *Session) NoteDirectWrite(o client.Object) {
 	s.noteWrite(is, false)
 }
 
-// NoteRead notes that a live read returned o.
-func (s *Session) NoteRead(o client.Object) {
-	if s.Tracks(o) && o.GetResourceVersion() != s.base.GetResourceVersion() {
-		s.noteWrite(clone(o), false)
-	}
-}
-
 // noteWrite notes that o is the state after a write through the seams, from the answer or from
 // a later read. whole says that o is all that the API server has. The caller must not use o
 // afterwards.
@@ -370,18 +363,12 @@ func (s *Session) OnlyAnnotationsDiffer(o client.Object) bool {
 
 // tracksForm reports whether a read of the session's key into o is a read of its object.
 func (s *Session) tracksForm(o client.Object) bool {
-	return s.kind.Has(o) && (s.base == nil || sameForm(o, s.base))
-}
-
-// live reads the object of this session from the API server itself. It returns nil if the
-// object no longer exists.
-func (s *Session) live(ctx context.Context) (client.Object, error) {
-	return liveState(ctx, s.options.Live, s.base)
+	return s.kind.Has(o) && (s.base == nil || reflect.TypeOf(o) == reflect.TypeOf(s.base))
 }
 
 // reread makes the state on the API server itself the newest known one.
 func (s *Session) reread(ctx context.Context) error {
-	live, err := s.live(ctx)
+	live, err := liveState(ctx, s.options.Live, s.base)
 	if err != nil {
 		return err
 	}
@@ -410,6 +397,16 @@ func (s *Session) Rebase(o, read client.Object) bool {
 	}
 	s.nothingToStore(s.base)
 	return true
+}
+
+// Reread gives o, which the inner reconciler has not changed yet, the state on the API server itself, if that can be
+// read and is newer.
+func (s *Session) Reread(ctx context.Context, o client.Object) {
+	live, err := liveState(ctx, s.options.Live, o)
+	if err == nil && live != nil && OlderThan(s.base.GetResourceVersion(), live.GetResourceVersion()) {
+		s.noteWrite(live, false)
+		s.Refresh(o)
+	}
 }
 
 // Refresh gives o, which the inner reconciler has not changed yet, the newest known state.

@@ -8,12 +8,3 @@ func OlderThan(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
 }
-
-// asFreshAs reports whether resource version a is known to be b or newer.
-func asFreshAs(a, b string) bool {
-	if a == b {
-		return true
-	}
-	c, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && c >= 0
-}
