@@ -333,8 +333,9 @@ type testReconciler struct {
 	// cached is whether there is no live reader.
 	cached bool
 
-	// inner is the inner reconciler. It counts passes if that is nil.
-	inner func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error)
+	// inner is what the inner reconciler does, and result its result. It only counts passes if inner is nil.
+	inner  func(ctx context.Context, c client.Client, o *composite.Unstructured) error
+	result reconcile.Result
 }
 
 func newTestReconciler(t *testing.T, c *cluster, o client.Object, opts ...reconciler.Option) *testReconciler {
@@ -352,14 +353,18 @@ func newTestReconciler(t *testing.T, c *cluster, o client.Object, opts ...reconc
 
 // restart replaces the process: its memory is lost.
 func (r *testReconciler) restart() {
-	inner := newCompositeReconciler(
-		func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-			if r.passes++; r.inner == nil {
-				return reconcile.Result{}, nil
-			}
-			return r.inner(ctx, c, o)
-		},
-	)
+	pass := newCompositeReconciler(func(ctx context.Context, c client.Client, o *composite.Unstructured) error {
+		if r.passes++; r.inner == nil {
+			return nil
+		}
+		return r.inner(ctx, c, o)
+	})
+	inner := func(c client.Client) reconcile.Reconciler {
+		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			_, err := pass(c).Reconcile(ctx, req)
+			return r.result, err
+		})
+	}
 	if !r.cached {
 		r.opts = append(r.opts, reconciler.WithLiveReader(r.c.server))
 	}
@@ -384,7 +389,7 @@ func (r *testReconciler) countEvents(reason event.Reason) int {
 
 // newReadingReconciler returns an inner reconciler that calls fn with the object, unless fn is nil.
 func newReadingReconciler[O client.Object](
-	empty func() O, fn func(ctx context.Context, c client.Client, o O) (reconcile.Result, error),
+	empty func() O, fn func(ctx context.Context, c client.Client, o O) error,
 ) func(c client.Client) reconcile.Reconciler {
 	return func(c client.Client) reconcile.Reconciler {
 		return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -392,14 +397,32 @@ func newReadingReconciler[O client.Object](
 			if err := c.Get(ctx, req.NamespacedName, o); err != nil || fn == nil {
 				return reconcile.Result{}, client.IgnoreNotFound(err)
 			}
-			return fn(ctx, c, o)
+			return reconcile.Result{}, fn(ctx, c, o)
 		})
 	}
 }
 
+// writeStatus is an inner reconciler that writes a condition of its own.
+func writeStatus(ctx context.Context, c client.Client, o *composite.Unstructured) error {
+	o.SetConditions(xpv2.ReconcileSuccess())
+	return c.Status().Update(ctx, o)
+}
+
+// writeLabel is an inner reconciler that patches metadata.
+func writeLabel(ctx context.Context, c client.Client, o *composite.Unstructured) error {
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`))
+	return c.Patch(ctx, o, label)
+}
+
+// removeMine is an inner reconciler that has cleaned up.
+func removeMine(ctx context.Context, c client.Client, o *composite.Unstructured) error {
+	o.SetFinalizers(without(o.GetFinalizers(), mine))
+	return c.Update(ctx, o)
+}
+
 // newCompositeReconciler returns an inner reconciler of composite resources.
 func newCompositeReconciler(
-	fn func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error),
+	fn func(ctx context.Context, c client.Client, o *composite.Unstructured) error,
 ) func(c client.Client) reconcile.Reconciler {
 	return newReadingReconciler(
 		func() *composite.Unstructured { return composite.New(composite.WithGroupVersionKind(composites)) }, fn,

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -231,18 +230,16 @@ func TestLook_OnceInAReconcile(t *testing.T) {
 	list := newDependents(2, false)
 	o := newComposite(list...)
 	c := newCluster(append(list, o)...)
-	r := reconciler.New(c, composites, newCompositeReconciler(
-		func(ctx context.Context, cl client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-			for i := range 3 {
-				withField(fieldPath("status", "phase"), fmt.Sprint(i))(&o.Unstructured)
-				o.SetConditions(xpv2.Deleting())
-				if err := cl.Status().Update(ctx, o); err != nil {
-					return reconcile.Result{}, err
-				}
-			}
-			return reconcile.Result{}, nil
-		},
-	), reconciler.WithDependents(reconciler.ComposedResources()))
+	pass := func(ctx context.Context, c client.Client, o *composite.Unstructured) error {
+		for i := range 3 {
+			withField(fieldPath("status", "phase"), fmt.Sprint(i))(&o.Unstructured)
+			o.SetConditions(xpv2.Deleting())
+			must(t, c.Status().Update(ctx, o))
+		}
+		return nil
+	}
+	dependents := reconciler.WithDependents(reconciler.ComposedResources())
+	r := reconciler.New(c, composites, newCompositeReconciler(pass), dependents)
 	mustReconcile(t, r, o)
 	expectEqual(t, "Three status writes should have one look at the dependents.", "reads", 2, c.count("get Thing"))
 }

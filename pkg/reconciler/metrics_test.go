@@ -20,9 +20,7 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -102,15 +100,9 @@ func TestMetrics(t *testing.T) {
 			reason: "An object whose name another one has is gone, too.",
 			end: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				r.c.release(t, o, "example.org/f")
-				must(
-					t,
-					r.c.server.Create(
-						context.Background(),
-						newObject(
-							composites, "", o.GetName(), func(u *unstructured.Unstructured) { u.SetUID("another") },
-						),
-					),
-				)
+				another := newObject(composites, "", o.GetName())
+				another.SetUID("another")
+				must(t, r.c.server.Create(context.Background(), another))
 				mustReconcile(t, r, o)
 			},
 			want: []int{1, 60},
@@ -141,12 +133,7 @@ func TestMetrics(t *testing.T) {
 				before := o.DeepCopy()
 				before.SetDeletionTimestamp(nil)
 				r.c.api.FreezeAs(before)
-				label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`))
-				r.inner = func(
-					ctx context.Context, c client.Client, o *composite.Unstructured,
-				) (reconcile.Result, error) {
-					return reconcile.Result{}, c.Patch(ctx, o, label)
-				}
+				r.inner = writeLabel
 			}
 			mustReconcileTimes(t, 2, r, o)
 			expectEqual(t, "", "blocked before", map[string]int{"DeletionRequested": 1}, blockedMetric(t, r.metrics))
@@ -172,12 +159,11 @@ func TestReport_StaleReadAfterConflict(t *testing.T) {
 	before := o.DeepCopy()
 	before.SetDeletionTimestamp(nil)
 	r.c.api.FreezeAs(before)
-	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"seen":"yes"}}}`))
 	conflict := kerrors.NewConflict(schema.GroupResource{}, o.GetName(), errors.New("stale"))
-	r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-		err := c.Patch(ctx, o, label)
+	r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) error {
+		err := writeLabel(ctx, c, o)
 		r.c.fail = refuseVerb("status", conflict)
-		return reconcile.Result{}, err
+		return err
 	}
 	_, _ = r.Reconcile(context.Background(), requestFor(o))
 	expectEqual(
@@ -276,11 +262,6 @@ func beforeDeadline(r *testReconciler, o *unstructured.Unstructured) {
 	r.now = o.GetDeletionTimestamp().Add(time.Hour - 1)
 }
 
-func writeStatus(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-	o.SetConditions(xpv2.ReconcileSuccess())
-	return reconcile.Result{}, c.Status().Update(ctx, o)
-}
-
 // A deadlineCase is what happens when the deadline of a deletion passes.
 type deadlineCase struct {
 	reason string
@@ -308,9 +289,7 @@ func TestDeadline(t *testing.T) {
 			reason: "If it passes while the inner reconciler works, the next reconcile comes at once.",
 			run: func(t *testing.T, r *testReconciler, o *unstructured.Unstructured) {
 				beforeDeadline(r, o)
-				r.inner = func(
-					ctx context.Context, c client.Client, x *composite.Unstructured,
-				) (reconcile.Result, error) {
+				r.inner = func(ctx context.Context, c client.Client, x *composite.Unstructured) error {
 					pastDeadline(r, o)
 					return writeStatus(ctx, c, x)
 				}

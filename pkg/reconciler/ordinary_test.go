@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -193,7 +192,7 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 	reported := deletionTime().Add(time.Minute)
 	r := reconciler.New(c, ordinaries, newReadingReconciler(func() *ordinary[inStatus] {
 		return &ordinary[inStatus]{}
-	}, func(ctx context.Context, c client.Client, is *ordinary[inStatus]) (reconcile.Result, error) {
+	}, func(ctx context.Context, c client.Client, is *ordinary[inStatus]) error {
 		n++
 		is.Status.Conditions = []metav1.Condition{{
 			Type:               "Ready",
@@ -201,7 +200,7 @@ func TestOrdinaryTypesKeepTransitionTimes(t *testing.T) {
 			Reason:             "Deleting",
 			LastTransitionTime: metav1.Unix(int64(n)*3600, 0),
 		}}
-		return reconcile.Result{}, c.Status().Update(ctx, is)
+		return c.Status().Update(ctx, is)
 	}), reconciler.WithClock(func() time.Time { return reported }))
 	mustReconcileTimes(t, 3, r, o)
 	for _, got := range c.conditionsWithTimes(t, newOrdinaryUnstructured()) {

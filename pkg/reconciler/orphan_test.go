@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/reconciler"
 )
@@ -415,19 +414,14 @@ func runOrphanCases(t *testing.T, cases map[string]orphanCase) {
 				}
 				return tc.err
 			}
-			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) error {
 				if slices.Contains(o.GetFinalizers(), mine) && r.countEvents("ForceOrphaned") > 0 {
 					t.Errorf("\n%s\nThe inner reconciler acts for a finalizer that was removed", tc.reason)
 				}
-				return reconcile.Result{}, c.Patch(
-					ctx, o,
-					client.RawPatch(
-						types.MergePatchType,
-						fmt.Appendf(
-							nil, `{"metadata":{"resourceVersion":%q,"labels":{"seen":"yes"}}}`, o.GetResourceVersion(),
-						),
-					),
+				label := fmt.Appendf(
+					nil, `{"metadata":{"resourceVersion":%q,"labels":{"seen":"yes"}}}`, o.GetResourceVersion(),
 				)
+				return c.Patch(ctx, o, client.RawPatch(types.MergePatchType, label))
 			}
 			got := orphanWant{}
 			for i := range cmp.Or(tc.times, 5) {
@@ -500,9 +494,9 @@ func TestForceOrphan_RequestedAgain(t *testing.T) {
 	_, _ = r.Reconcile(context.Background(), requestFor(o))
 	r.c.collectGarbage(t, o, owned)
 
-	r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+	r.inner = func(context.Context, client.Client, *composite.Unstructured) error {
 		r.c.update(t, owned, withController(o))
-		return reconcile.Result{}, nil
+		return nil
 	}
 	mustReconcile(t, r, o)
 	r.c.update(t, o, wish)
@@ -559,10 +553,7 @@ func TestForceOrphan_WithdrawnBeforeCleanup(t *testing.T) {
 				withdraw()
 			}
 
-			r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-				o.SetFinalizers(without(o.GetFinalizers(), mine))
-				return reconcile.Result{}, c.Update(ctx, o)
-			}
+			r.inner = removeMine
 			mustReconcile(t, r, o)
 			expectEqual(
 				t, tc.reason, "Deleting", string(reconciler.ReasonWaitingForFinalizers),
@@ -589,10 +580,7 @@ func TestForceOrphan_WithdrawnInDoubt(t *testing.T) {
 	r.c.fail = nil
 	r.c.update(t, o, func(u *unstructured.Unstructured) { u.SetAnnotations(nil) })
 	r.c.api.FreezeAs(old)
-	r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
-		o.SetFinalizers(without(o.GetFinalizers(), mine))
-		return reconcile.Result{}, c.Update(ctx, o)
-	}
+	r.inner = removeMine
 	_, _ = r.Reconcile(context.Background(), requestFor(o))
 	r.c.api.Thaw()
 	mustReconcile(t, r, o)

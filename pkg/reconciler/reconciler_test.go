@@ -133,7 +133,7 @@ func TestReconcile(t *testing.T) {
 					c, claims,
 					newReadingReconciler(
 						empty,
-						func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
+						func(ctx context.Context, cl client.Client, o conditioned) error {
 							seen = append(seen, c.conditions(t, tc.object))
 							status := conditions.ObservedGenerationPropagationManager{}.For(o)
 							switch {
@@ -141,11 +141,11 @@ func TestReconcile(t *testing.T) {
 								status.MarkConditions(xpv2.Available(), xpv2.ReconcileSuccess())
 							case len(seen) == 1:
 								status.MarkConditions(xpv2.Deleting())
-								return reconcile.Result{Requeue: true}, nil
+								return nil
 							default:
 								status.MarkConditions(xpv2.Deleting())
 							}
-							return reconcile.Result{}, cl.Status().Update(ctx, o)
+							return cl.Status().Update(ctx, o)
 						},
 					),
 					tc.opts...,
@@ -173,9 +173,9 @@ func TestReconcile(t *testing.T) {
 func TestTerminalErrorReportFails(t *testing.T) {
 	o := newComposite()
 	r := newTestReconciler(t, newCluster(o), o, reconciler.WithOwnFinalizers("another"))
-	r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+	r.inner = func(context.Context, client.Client, *composite.Unstructured) error {
 		r.c.fail = refuseVerb("status", kerrors.NewServiceUnavailable("etcd leader changed"))
-		return reconcile.Result{}, reconcile.TerminalError(errors.New("bad spec"))
+		return reconcile.TerminalError(errors.New("bad spec"))
 	}
 	result, err := r.Reconcile(context.Background(), requestFor(o))
 	const reason = "controller-runtime does not retry a terminal error, so a report that was not written needs another result."
@@ -186,16 +186,11 @@ func TestTerminalErrorReportFails(t *testing.T) {
 func TestOwnDeletingCondition(t *testing.T) {
 	o := newApp()
 	c := newCluster(o)
-	r := reconciler.New(
-		c, claims,
-		newReadingReconciler(
-			forms()["Claim"],
-			func(ctx context.Context, cl client.Client, o conditioned) (reconcile.Result, error) {
-				o.SetConditions(xpv2.Condition{Type: reconciler.TypeDeleting, Status: "True", Reason: "Soon"})
-				return reconcile.Result{}, cl.Status().Update(ctx, o)
-			},
-		),
-	)
+	soon := func(ctx context.Context, c client.Client, o conditioned) error {
+		o.SetConditions(xpv2.Condition{Type: reconciler.TypeDeleting, Status: "True", Reason: "Soon"})
+		return c.Status().Update(ctx, o)
+	}
+	r := reconciler.New(c, claims, newReadingReconciler(forms()["Claim"], soon))
 	mustReconcileTimes(t, 5, r, o)
 	expectEqual(t, "", "status after 5 reconciles, writes", []any{"True", 1}, []any{
 		c.condition(t, o, reconciler.TypeDeleting).Status, c.api.Writes(),
@@ -503,7 +498,7 @@ func TestOtherStatusWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, foreign := newComposite(), tc.foreign
 			r := newTestReconciler(t, newCluster(o), o, reconciler.WithOwnFinalizers("another"))
-			r.inner = func(ctx context.Context, cl client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+			r.inner = func(ctx context.Context, cl client.Client, o *composite.Unstructured) error {
 				before := o.DeepCopy()
 				o.SetConditions(xpv2.Deleting())
 				if foreign {
@@ -517,9 +512,9 @@ func TestOtherStatusWrites(t *testing.T) {
 					if r.c.fail = nil; !kerrors.IsInvalid(err) {
 						t.Errorf("write: want it refused, got %v", err)
 					}
-					return reconcile.Result{}, nil
+					return nil
 				}
-				return reconcile.Result{}, tc.write(ctx, cl, o, before)
+				return tc.write(ctx, cl, o, before)
 			}
 			mustReconcile(t, r, o)
 			version := r.c.read(t, o).GetResourceVersion()

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/crossplane-graft/graft/pkg/internal/fake/testkit"
 	"github.com/crossplane-graft/graft/pkg/reconciler"
@@ -67,16 +66,14 @@ func TestRefusedReport(t *testing.T) {
 					return nil
 				}
 				r := newTestReconciler(t, c, o)
-				r.inner = func(
-					ctx context.Context, c client.Client, o *composite.Unstructured,
-				) (reconcile.Result, error) {
+				r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) error {
 					read, _ := o.DeepCopyObject().(client.Object)
 					o.SetConditions(xpv2.Deleting(), xpv2.ReconcileSuccess())
 					if err := write(ctx, c, o, read); err != nil {
-						return reconcile.Result{}, err
+						return err
 					}
 					o.SetFinalizers(nil)
-					return reconcile.Result{}, c.Update(ctx, o)
+					return c.Update(ctx, o)
 				}
 
 				// An error that may pass holds up the inner reconciler for five reconciles.
@@ -107,10 +104,10 @@ func TestRefusedReport_IsNotReplaced(t *testing.T) {
 		return kerrors.NewInvalid(composites.GroupKind(), "x", nil)
 	}
 	r := newTestReconciler(t, c, o)
-	r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) (reconcile.Result, error) {
+	r.inner = func(ctx context.Context, c client.Client, o *composite.Unstructured) error {
 		n++
 		o.SetConditions(xpv2.ReconcileSuccess().WithMessage(strconv.Itoa(n)))
-		return reconcile.Result{}, c.Status().Update(ctx, o)
+		return c.Status().Update(ctx, o)
 	}
 	for range 10 {
 		result := mustReconcile(t, r, o)

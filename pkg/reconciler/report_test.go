@@ -381,7 +381,8 @@ func TestResult(t *testing.T) {
 			c := newCluster(o, dep)
 			r := newTestReconciler(t, c, o, tc.opts...)
 			r.now = o.GetDeletionTimestamp().Add(time.Minute - tc.ahead)
-			r.inner = func(context.Context, client.Client, *composite.Unstructured) (reconcile.Result, error) {
+			r.result = tc.inner
+			r.inner = func(context.Context, client.Client, *composite.Unstructured) error {
 				if tc.conflict {
 					// From here on another client always writes first.
 					c.fail = refuseVerb(
@@ -389,7 +390,7 @@ func TestResult(t *testing.T) {
 						kerrors.NewConflict(schema.GroupResource{}, "x", errors.New("the object has been modified")),
 					)
 				}
-				return tc.inner, tc.err
+				return tc.err
 			}
 			logged := 0
 			ctx := log.IntoContext(context.Background(), funcr.New(func(string, string) { logged++ }, funcr.Options{}))
@@ -421,15 +422,9 @@ func TestOddConditions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, n := newOrdinaryCluster(o), 0
 			before := c.read(t, newOrdinaryUnstructured()).Object
+			pass := func(context.Context, client.Client, *unstructured.Unstructured) error { n++; return nil }
 			r := reconciler.New(
-				c, ordinaries,
-				newReadingReconciler(
-					newOrdinaryUnstructured,
-					func(context.Context, client.Client, *unstructured.Unstructured) (reconcile.Result, error) {
-						n++
-						return reconcile.Result{}, nil
-					},
-				),
+				c, ordinaries, newReadingReconciler(newOrdinaryUnstructured, pass),
 				reconciler.WithDependents(reconciler.CompositeOfClaim(composites)),
 				reconciler.WithDeletionDeadline(time.Second, nil),
 			)
