@@ -38,6 +38,9 @@ var (
 
 var expectEqual = reconciler.Wants
 
+// withComposed looks at composed resources.
+var withComposed = reconciler.WithDependents(reconciler.ComposedResources())
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -223,6 +226,11 @@ func withoutTimes(cs ...xpv2.Condition) []condition {
 
 // A conditionText is the text of a condition. T stands for each time.
 type conditionText struct{ Status, Reason, Message string }
+
+// waitsFor returns the text of an object that waits for dependents.
+func waitsFor(message string) conditionText {
+	return conditionText{"True", "WaitingForDependents", message}
+}
 
 var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 

@@ -257,9 +257,7 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 					UID:        "uid-of-a",
 				}})
 			}),
-			want: conditionText{
-				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in attacker: it still exists.",
-			},
+			want: waitsFor("0 of 1 dependents deleted, 0%. Thing/v in attacker: it still exists."),
 		},
 		"ListerOfTheProgram": {
 			reason: "The same of one that a program's own lister names.",
@@ -273,18 +271,14 @@ func TestReferencesShowNoOtherTenant(t *testing.T) {
 			),
 			object: attacker(v2, []any{}),
 			victim: newSecretObject(things, "victim", "v"),
-			want: conditionText{
-				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/v in victim: it still exists.",
-			},
+			want:   waitsFor("0 of 1 dependents deleted, 0%. Thing/v in victim: it still exists."),
 		},
 	})
 }
 
 // A report quotes only the composite resource that is bound to the claim.
 func TestClaimsShowNoOtherTenant(t *testing.T) {
-	unbound := conditionText{
-		"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim.",
-	}
+	unbound := waitsFor("0 of 1 dependents deleted, 0%. XApp/x: not bound to this claim.")
 	cm := func(to *unstructured.Unstructured) *unstructured.Unstructured {
 		return newDeletedObject(claims, "attacker", "c", fieldPath("spec", "resourceRef"), referenceTo(to))
 	}
@@ -298,7 +292,7 @@ func TestClaimsShowNoOtherTenant(t *testing.T) {
 	own := func(fields map[string]any) *unstructured.Unstructured {
 		return newObject(composites, "", "x", withDeletionTimestamp, withFinalizers("f"), boundTo(fields))
 	}
-	quoted := conditionText{"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x since T: held by f."}
+	quoted := waitsFor("0 of 1 dependents deleted, 0%. XApp/x since T: held by f.")
 	claim := reconciler.CompositeOfClaim(composites)
 	cases := map[string]tenantCase{
 		"Bound": {
@@ -333,17 +327,13 @@ func TestClaimsShowNoOtherTenant(t *testing.T) {
 			reason: "An object of another kind than the configured one should not be read.",
 			lister: claim,
 			object: cm(newObject(things, "", "x")), victim: newSecretObject(things, "", "x", boundTo(nil)),
-			want: conditionText{
-				"True", "WaitingForDependents", "Some dependents may be unknown: not bound to this claim.",
-			},
+			want: waitsFor("Some dependents may be unknown: not bound to this claim."),
 		},
 		"ListerWithClaim": {
 			reason: "A program's own lister that calls this one may name a composite, and quotes nothing.",
 			lister: reconciler.DependentListerFn(claim.ListDependents),
 			object: cm(newObject(composites, "", "x")), victim: newSecretObject(composites, "", "x"),
-			want: conditionText{
-				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. XApp/x: it still exists.",
-			},
+			want: waitsFor("0 of 1 dependents deleted, 0%. XApp/x: it still exists."),
 		},
 	}
 	for name, fields := range map[string]map[string]any{
@@ -448,10 +438,10 @@ func TestReferencesStartNoInformer(t *testing.T) {
 }
 
 func TestWithDependents_ReturnedToCache(t *testing.T) {
-	dependent := newObject(things, "", "a", withController(newComposite()), withDeletionTimestamp, withFinalizers("f"))
+	dependent := newHeldThing("a")
 	o := newComposite(dependent)
 	r := newTestReconciler(t, newCluster(o, dependent), o)
-	r.opts, r.cached = []reconciler.Option{reconciler.WithDependents(reconciler.ComposedResources())}, true
+	r.opts, r.cached = []reconciler.Option{withComposed}, true
 	r.restart()
 	mustReconcile(t, r, o)
 	r.c.fail = refuseVerb("get", kerrors.NewNotFound(schema.GroupResource{}, o.GetName()))

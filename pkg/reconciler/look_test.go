@@ -212,9 +212,7 @@ func TestLook_AnotherObject(t *testing.T) {
 		withField(fieldPath("spec", "crossplane", "resourceRefs"), []any{referenceTo(own)})(y)
 		c := newCluster(append(list, o, y, own)...)
 		delayReads(c, func(string) (time.Duration, error) { return 600 * time.Millisecond, nil })
-		r := reconciler.New(
-			c, composites, newIdleReconciler(), reconciler.WithDependents(reconciler.ComposedResources()),
-		)
+		r := reconciler.New(c, composites, newIdleReconciler(), withComposed)
 		mustReconcile(t, r, o)
 		mustReconcile(t, r, y)
 		expectEqual(
@@ -238,8 +236,7 @@ func TestLook_OnceInAReconcile(t *testing.T) {
 		}
 		return nil
 	}
-	dependents := reconciler.WithDependents(reconciler.ComposedResources())
-	r := reconciler.New(c, composites, newCompositeReconciler(pass), dependents)
+	r := reconciler.New(c, composites, newCompositeReconciler(pass), withComposed)
 	mustReconcile(t, r, o)
 	expectEqual(t, "Three status writes should have one look at the dependents.", "reads", 2, c.count("get Thing"))
 }

@@ -155,9 +155,7 @@ func TestForceOrphan(t *testing.T) {
 				t.Helper()
 				c.update(t, newComposite(), withRunningOperation)
 			},
-			want: orphanWant{
-				Finalizers: []string{mine}, Deletes: 1, Deleting: wantOperation("it is recorded as running"),
-			},
+			want: orphanWant{Finalizers: []string{mine}, Deletes: 1, Deleting: wantOperation("it is recorded as running")},
 		},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too, and one that is paused.",
@@ -172,11 +170,7 @@ func TestForceOrphan(t *testing.T) {
 				withConditions(reconciler.Deleting(time.Now(), reconciler.ReasonForceOrphaned, "")...),
 			},
 			unable: true,
-			want: orphanWant{
-				Finalizers: []string{mine},
-				Passes:     5,
-				Deleting:   wantSilent,
-			},
+			want:   orphanWant{Finalizers: []string{mine}, Passes: 5, Deleting: wantSilent},
 		},
 		"NotDeleting": {
 			reason: "Not unless it is being deleted.",
@@ -205,11 +199,7 @@ func TestForceOrphan(t *testing.T) {
 		"NotListed": {
 			reason: "A finalizer that the option doesn't list should stay.",
 			mod:    []func(*unstructured.Unstructured){withFinalizers(theirs)},
-			want: orphanWant{
-				Finalizers: []string{theirs},
-				Passes:     5,
-				Deleting:   wantSilent,
-			},
+			want:   orphanWant{Finalizers: []string{theirs}, Passes: 5, Deleting: wantSilent},
 		},
 		"OrphanedByAnother": {
 			reason: "An object that waits for the garbage collector alone is hidden from the inner reconciler only if an operator asked.",
@@ -247,28 +237,19 @@ func TestForceOrphan_Withdrawn(t *testing.T) {
 			opts:   []reconciler.Option{reconciler.WithOwnFinalizers(mine)},
 			verb:   "status",
 			nth:    3, meanwhile: withdrawWish,
-			want: orphanWant{
-				Finalizers: []string{theirs},
-				Trails:     1,
-				Deletes:    1,
-				Deleting:   wantWaiting,
-			},
+			want: orphanWant{Finalizers: []string{theirs}, Trails: 1, Deletes: 1, Deleting: wantWaiting},
 		},
 		"WishWithdrawn": {
 			reason:    "A wish that was withdrawn meanwhile is not fulfilled.",
 			verb:      "update",
 			meanwhile: withdrawWish,
-			want: orphanWant{
-				Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested,
-			},
+			want:      orphanWant{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested},
 		},
 		"WishWithdrawnBeforeDelete": {
 			reason:    "Neither is one that was withdrawn before the object is deleted again.",
 			verb:      "delete",
 			meanwhile: withdrawWish,
-			want: orphanWant{
-				Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested,
-			},
+			want:      orphanWant{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested},
 		},
 		"WishWithdrawnEarly": {
 			reason: "Neither is one that was withdrawn before it was announced, which is the second write of status.",
@@ -325,13 +306,7 @@ func TestForceOrphan_Faults(t *testing.T) {
 			verb:   "delete",
 			nth:    1,
 			err:    forbidden,
-			want: orphanWant{
-				Finalizers: []string{theirs},
-				Trails:     1,
-				Failures:   1,
-				Deletes:    2,
-				Deleting:   wantWaiting,
-			},
+			want:   orphanWant{Finalizers: []string{theirs}, Trails: 1, Failures: 1, Deletes: 2, Deleting: wantWaiting},
 		},
 		"ServerDown": {
 			reason: "What fails is tried again, and recorded once. The garbage collector should not cause another reconcile each time.",

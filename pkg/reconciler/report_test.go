@@ -41,6 +41,11 @@ func newControlledThing(name string, mod ...func(*unstructured.Unstructured)) *u
 	)
 }
 
+// newHeldThing returns one that is being deleted, and has a finalizer.
+func newHeldThing(name string) *unstructured.Unstructured {
+	return newControlledThing(name, withDeletionTimestamp, withFinalizers("f"))
+}
+
 // A report counts dependents, and says why they are still there.
 func TestReport(t *testing.T) {
 	because := func(r xpv2.ConditionReason, m string) func(*unstructured.Unstructured) {
@@ -52,7 +57,7 @@ func TestReport(t *testing.T) {
 			reason: "Protection should be named first, and be the reason, because a person has to remove it.",
 			object: newComposite(newControlledThing("a"), newControlledThing("z")),
 			exists: []*unstructured.Unstructured{
-				newControlledThing("a", withDeletionTimestamp, withFinalizers("f")),
+				newHeldThing("a"),
 				newControlledThing("z", withInUseLabel),
 			},
 			want: conditionText{
@@ -72,10 +77,7 @@ func TestReport(t *testing.T) {
 					),
 				),
 			},
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"0 of 1 dependents deleted, 0%. Thing/a since T: WaitingForExternalResource: It still exists.",
-			},
+			want: waitsFor("0 of 1 dependents deleted, 0%. Thing/a since T: WaitingForExternalResource: It still exists."),
 		},
 		"AllGoneButError": {
 			reason: "But for the error that the reconciler reports.",
@@ -112,10 +114,7 @@ func TestReport(t *testing.T) {
 			reason: "An object that is referred to twice counts once.",
 			object: newComposite(newControlledThing("a"), newControlledThing("a")),
 			exists: []*unstructured.Unstructured{newControlledThing("a")},
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet.",
-			},
+			want:   waitsFor("0 of 1 dependents deleted, 0%. Thing/a: its deletion was not requested yet."),
 		},
 	})
 }
@@ -136,20 +135,15 @@ func TestReport_Unread(t *testing.T) {
 			reason: "A dependent that may not be read should be named as such, and the others should be read.",
 			object: newComposite(newControlledThing("a"), newControlledThing("b"), gone),
 			exists: []*unstructured.Unstructured{
-				newControlledThing("a"), newControlledThing("b", withDeletionTimestamp, withFinalizers("f")),
+				newControlledThing("a"), newHeldThing("b"),
 			},
 			fail: failing(kerrors.NewForbidden(schema.GroupResource{}, "a", errors.New("secret detail"))),
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f.",
-			},
+			want: waitsFor("1 of 3 dependents deleted, 33%. Thing/a: unknown: forbidden. Thing/b since T: held by f."),
 		},
 		"VersionNotServed": {
 			reason: "A version that is not served says nothing of the dependent.",
 			object: newComposite(newControlledThing("a")), fail: failing(errUnserved),
-			want: conditionText{
-				"True", "WaitingForDependents", "0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read.",
-			},
+			want: waitsFor("0 of 1 dependents deleted, 0%. Thing/a: unknown: cannot be read."),
 		},
 		"OddKind": {
 			reason: "A kind from a user's reference should be quoted without control characters.",
@@ -159,10 +153,7 @@ func TestReport_Unread(t *testing.T) {
 				Kind:    "Odd\n\x1b[2JKind",
 			}, "", "a")),
 			fail: failing(errUnserved),
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"0 of 1 dependents deleted, 0%. Odd [2JKind/a: unknown: cannot be read.",
-			},
+			want: waitsFor("0 of 1 dependents deleted, 0%. Odd [2JKind/a: unknown: cannot be read."),
 		},
 		"ListFailed": {
 			reason: "Without knowing all nothing is counted.",
@@ -171,10 +162,7 @@ func TestReport_Unread(t *testing.T) {
 			}), withField(fieldPath("spec", "resourceRefs"), "odd"), withFinalizers("f"), withDeletionTimestamp,
 				withConditions()),
 			exists: []*unstructured.Unstructured{newControlledThing("a")},
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"Some dependents may be unknown: cannot be read. Thing/a: its deletion was not requested yet.",
-			},
+			want:   waitsFor("Some dependents may be unknown: cannot be read. Thing/a: its deletion was not requested yet."),
 		},
 	})
 }
@@ -185,9 +173,7 @@ func runReportCases(t *testing.T, cases map[string]reportCase) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(append(tc.exists, tc.object.DeepCopy())...)
 			c.fail = tc.fail
-			r := reconciler.New(c, composites, newIdleReconciler(), append([]reconciler.Option{
-				reconciler.WithDependents(reconciler.ComposedResources()),
-			}, tc.opts...)...)
+			r := reconciler.New(c, composites, newIdleReconciler(), append(tc.opts, withComposed)...)
 			mustReconcile(t, r, tc.object)
 			got := c.condition(t, tc.object, reconciler.TypeDeleting)
 			expectEqual(t, tc.reason, "Deleting", tc.want, got)
@@ -222,19 +208,10 @@ func TestForgetfulLister(t *testing.T) {
 	o := newComposite()
 	a := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "a"}}
 	b := reconciler.Dependent{GroupVersionKind: things, NamespacedName: types.NamespacedName{Name: "b"}}
-	c := newCluster(
-		o, newObject(things, "", "a", withController(newComposite()), withDeletionTimestamp, withFinalizers("f")),
-		newObject(things, "", "b", withController(newComposite()), withDeletionTimestamp, withFinalizers("f")),
-	)
+	c := newCluster(o, newHeldThing("a"), newHeldThing("b"))
+	lister := func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) { return list, err }
 	r := reconciler.New(
-		c, composites, newIdleReconciler(),
-		reconciler.WithDependents(
-			reconciler.DependentListerFn(
-				func(context.Context, client.Reader, client.Object) ([]reconciler.Dependent, error) {
-					return list, err
-				},
-			),
-		),
+		c, composites, newIdleReconciler(), reconciler.WithDependents(reconciler.DependentListerFn(lister)),
 	)
 	steps := []struct {
 		reason string
@@ -245,30 +222,20 @@ func TestForgetfulLister(t *testing.T) {
 		{
 			reason: "Both are there.",
 			list:   []reconciler.Dependent{a, b},
-			err:    nil,
-			want: conditionText{
-				"True", "WaitingForDependents",
-				"0 of 2 dependents deleted, 0%. Thing/a since T: held by f. Thing/b since T: held by f.",
-			},
+			want:   waitsFor("0 of 2 dependents deleted, 0%. Thing/a since T: held by f. Thing/b since T: held by f."),
 		},
 		{
 			reason: "One is not listed any more.",
 			list:   []reconciler.Dependent{b},
-			err:    nil,
-			want: conditionText{
-				"True", "WaitingForDependents", "1 of 2 dependents deleted, 50%. Thing/b since T: held by f.",
-			},
+			want:   waitsFor("1 of 2 dependents deleted, 50%. Thing/b since T: held by f."),
 		},
 		{
 			reason: "The list is unknown.",
-			list:   nil,
 			err:    errors.New("boom"),
-			want:   conditionText{"True", "WaitingForDependents", "Some dependents may be unknown: cannot be read."},
+			want:   waitsFor("Some dependents may be unknown: cannot be read."),
 		},
 		{
 			reason: "None is listed any more.",
-			list:   nil,
-			err:    nil,
 			want: conditionText{
 				"True", "DeletionRequested", "2 of 2 dependents deleted, 100%. Deletion was requested.",
 			},
@@ -290,15 +257,11 @@ func TestReportCosts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := newObject(
-				things, "", "a", withController(newComposite()), withDeletionTimestamp, withFinalizers("f"),
-			), newObject(things, "", "b", withController(newComposite()), withDeletionTimestamp, withFinalizers("f"))
+			a, b := newHeldThing("a"), newHeldThing("b")
 			o := newComposite(a, b)
 			c := newCluster(a, b, o)
-			r := reconciler.New(
-				c, composites, inner, reconciler.WithDependents(reconciler.ComposedResources()),
-				reconciler.WithReportInterval(time.Minute), reconciler.WithoutWait(),
-			)
+			minute := reconciler.WithReportInterval(time.Minute)
+			r := reconciler.New(c, composites, inner, withComposed, minute, reconciler.WithoutWait())
 
 			// Another client writes in between.
 			conflicts := 2
@@ -325,7 +288,6 @@ func TestResult(t *testing.T) {
 	five, hour := 5, time.Hour
 	boom := errors.New("boom")
 	deadline := func(d time.Duration) reconciler.Option { return reconciler.WithDeletionDeadline(d, nil) }
-	dependents := reconciler.WithDependents(reconciler.ComposedResources())
 	rest := hour - time.Minute
 	cases := map[string]struct {
 		reason   string
@@ -357,7 +319,7 @@ func TestResult(t *testing.T) {
 		},
 		"Dependents": {
 			reason: "Dependents are looked at again.",
-			opts:   []reconciler.Option{dependents},
+			opts:   []reconciler.Option{withComposed},
 			want:   reconcile.Result{RequeueAfter: 10 * time.Second},
 		},
 		"TerminalError": {
@@ -368,15 +330,13 @@ func TestResult(t *testing.T) {
 		"Conflict": {
 			reason:   "Nothing was asked for.",
 			conflict: true,
-			opts:     []reconciler.Option{dependents},
+			opts:     []reconciler.Option{withComposed},
 			want:     reconcile.Result{Requeue: true},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			dep := newObject(
-				things, "", "a", withController(newComposite()), withDeletionTimestamp, withFinalizers("f"),
-			)
+			dep := newHeldThing("a")
 			o := newComposite(dep)
 			c := newCluster(o, dep)
 			r := newTestReconciler(t, c, o, tc.opts...)
@@ -459,9 +419,7 @@ func BenchmarkReport(b *testing.B) {
 			)
 			c := newCluster(o)
 			read.Client = c
-			r := reconciler.New(
-				read, composites, newIdleReconciler(), reconciler.WithDependents(reconciler.ComposedResources()),
-			)
+			r := reconciler.New(read, composites, newIdleReconciler(), withComposed)
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := r.Reconcile(context.Background(), requestFor(o)); err != nil {
