@@ -155,7 +155,9 @@ func TestForceOrphan(t *testing.T) {
 				t.Helper()
 				c.update(t, newComposite(), withRunningOperation)
 			},
-			want: orphanWant{Finalizers: []string{mine}, Deletes: 1, Deleting: wantOperation("it is recorded as running")},
+			want: orphanWant{
+				Finalizers: []string{mine}, Deletes: 1, Deleting: wantOperation("it is recorded as running"),
+			},
 		},
 		"NoConditions": {
 			reason: "An object without conditions can be orphaned too, and one that is paused.",
@@ -243,13 +245,17 @@ func TestForceOrphan_Withdrawn(t *testing.T) {
 			reason:    "A wish that was withdrawn meanwhile is not fulfilled.",
 			verb:      "update",
 			meanwhile: withdrawWish,
-			want:      orphanWant{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested},
+			want: orphanWant{
+				Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested,
+			},
 		},
 		"WishWithdrawnBeforeDelete": {
 			reason:    "Neither is one that was withdrawn before the object is deleted again.",
 			verb:      "delete",
 			meanwhile: withdrawWish,
-			want:      orphanWant{Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested},
+			want: orphanWant{
+				Finalizers: []string{mine}, Passes: 4, Failures: 1, Deletes: 1, Deleting: wantRequested,
+			},
 		},
 		"WishWithdrawnEarly": {
 			reason: "Neither is one that was withdrawn before it was announced, which is the second write of status.",

@@ -230,6 +230,7 @@ func TestOf_SDK(t *testing.T) {
 				throttledFor(5 * time.Second),
 			},
 			"AzureCode": {&azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409}, throttledFor(0)},
+			"AzureExists": {&azureError{ErrorCode: "VaultAlreadyExists", StatusCode: 409}, exists},
 			"AWS": {
 				&awsError{SmithyError: &SmithyError{
 					Response: &smithyResponse{answer(429, "Retry-After", "7")}, Err: awsCode("Other"),
