@@ -2,7 +2,7 @@
 // the module proxy has, and hack/adopt puts Graft into it.
 //
 //   - provider-sql, against PostgreSQL and a real control plane: the outcome of lives of
-//     roles, databases and grants, and the cost of 3,000 roles at rest.
+//     roles, databases and grants.
 //   - provider-kubernetes, which must build and pass its own tests.
 //   - all of these, provider-http and provider-gitlab, whose lives pkg/crashtest leads in
 //     memory. The module proxy does not have the last two: GRAFT_PROVIDERS names a folder
