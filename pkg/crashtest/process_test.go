@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,7 +28,6 @@ import (
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 	"github.com/crossplane-graft/graft/pkg/internal/fake/sample/v1alpha1"
 	"github.com/crossplane-graft/graft/pkg/managed"
-	"github.com/crossplane-graft/graft/pkg/managed/confirm"
 	"github.com/crossplane-graft/graft/pkg/managed/reservation"
 	"github.com/crossplane-graft/graft/pkg/managed/resolve"
 )
@@ -135,35 +133,12 @@ func TestProcess(t *testing.T) {
 			reservation.With("default"),
 		}, o...)...)
 	}
-	chosen := func(p *Process) []managed.ReconcilerOption {
-		return []managed.ReconcilerOption{
-			managed.WithInitializers(managed.NewNameAsExternalName(p.Manager().GetClient())),
-			managed.WithDeterministicExternalName(true),
-			confirm.With(3, 5*time.Second),
-		}
-	}
 	cases := map[string]struct {
 		reason string
 		start  func(p *Process, c *vmCloud) (reconcile.Reconciler, error)
 		only   string
 		want   []Verdict
 	}{
-		"Step": {
-			reason: "A provider that makes its own steps survives every fault.",
-			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-				sdk := &sdkClient{cloud: c, named: true, step: p.Step}
-				return graft(p, append(chosen(p), managed.WithTypedExternalConnector(sdkConnector(sdk)))...), nil
-			},
-		},
-		"Connector": {
-			reason: "A connector that is wrapped needs no steps of its own.",
-			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-				sdk := &sdkClient{cloud: c, named: true}
-				return graft(
-					p, append(chosen(p), managed.WithTypedExternalConnector(Connector(p, sdkConnector(sdk))))...,
-				), nil
-			},
-		},
 		"ConnectorWithoutResolver": {
 			reason: "An answer that is lost takes the external name with it.",
 			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
@@ -204,20 +179,6 @@ func TestProcess(t *testing.T) {
 						m,
 					).Named("bucket").WithEventFilter(filter).For(&v1alpha1.Bucket{}).Complete(r)
 				})
-			},
-		},
-		"Async": {
-			reason: "Operations that outlive a reconcile survive every fault, with the tracker's source.",
-			start: func(p *Process, c *vmCloud) (reconcile.Reconciler, error) {
-				tracker := asyncstate.NewTracker(asyncstate.WithTimeout(5 * time.Minute))
-				if err := errors.Wrap(p.Manager().Add(tracker), "cannot add the tracker"); err != nil {
-					return nil, err
-				}
-				if err := p.Watch(tracker.Source()); err != nil {
-					return nil, err
-				}
-				client := &vmClient{api: vmAPI{http: &http.Client{Transport: p.Transport(c)}}}
-				return graft(p, managed.WithExternalConnector(connect(client)), asyncstate.With(tracker)), nil
 			},
 		},
 	}
@@ -656,48 +617,5 @@ func TestBeside(t *testing.T) {
 				t.Errorf("\n%s\n%s: %v", tc.reason, r.Name, r.Violations)
 			}
 		})
-	}
-}
-
-// A tokenSource holds a lock while it requests a token, as the token source of golang.org/x/oauth2 does.
-type tokenSource struct {
-	mu    sync.Mutex
-	until time.Time
-	api   vmAPI
-}
-
-func (s *tokenSource) token(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Now().Before(s.until) {
-		return nil
-	}
-	err := s.api.do(ctx, http.MethodGet, "/vms?owner=token", nil, &[]vm{})
-	if err == nil {
-		s.until = time.Now().Add(time.Hour)
-	}
-	return err
-}
-
-func TestSerial(t *testing.T) {
-	p := graftWith(true, func(c *changed) {
-		s := &tokenSource{api: c.api}
-		c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-			if err := s.token(ctx); err != nil {
-				return managed.ExternalObservation{}, err
-			}
-			return c.vmClient.Observe(ctx, mg)
-		}
-	})(t)
-	p.Serial = true
-	p.Scenarios = []Scenario{{
-		Name: "two", Setup: []Act{{Do: Create}, {Do: CreateSecond}},
-		Acts: []Act{{Do: Restart}},
-	}}
-	for _, r := range findings(t, p, Runs(20)) {
-		t.Errorf(
-			"A lock that a process holds during a request should not end a life badly: %s: %v", r.Name,
-			r.Violations,
-		)
 	}
 }

@@ -176,6 +176,37 @@ func withSecondFinalizer(_ *Process, r *plain) {
 	}
 }
 
+// A tokenSource holds a lock while it requests a token, as the token source of golang.org/x/oauth2 does.
+type tokenSource struct {
+	mu    sync.Mutex
+	until time.Time
+	api   vmAPI
+}
+
+func (s *tokenSource) token(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.until) {
+		return nil
+	}
+	err := s.api.do(ctx, http.MethodGet, "/vms?owner=token", nil, &[]vm{})
+	if err == nil {
+		s.until = time.Now().Add(time.Hour)
+	}
+	return err
+}
+
+// withToken requests a token before each Observe.
+func withToken(c *changed) {
+	s := &tokenSource{api: c.api}
+	c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+		if err := s.token(ctx); err != nil {
+			return managed.ExternalObservation{}, err
+		}
+		return c.vmClient.Observe(ctx, mg)
+	}
+}
+
 // rightProviders returns providers that are right, also unusual ones.
 func rightProviders() []rightProvider {
 	started := func(
@@ -201,6 +232,9 @@ func rightProviders() []rightProvider {
 			t.Helper()
 			p := of(t)
 			p.Serial = true
+			p.Scenarios = append(Scenarios(), Scenario{
+				Name: "two-restart", Setup: []Act{{Do: Create}, {Do: CreateSecond}}, Acts: []Act{{Do: Restart}},
+			})
 			return p
 		}
 	}
@@ -235,7 +269,7 @@ func rightProviders() []rightProvider {
 			})
 		})},
 		{"ClientTimeout", plainWith(func(_ *Process, r *plain) { r.api.http.Timeout = 10 * time.Second })},
-		{"Serial", serial(started(graftFound))},
+		{"TokenUnderALock", serial(graftWith(true, withToken))},
 	}
 }
 

@@ -53,7 +53,7 @@ func TestRun_OwnLives(t *testing.T) {
 		}
 	}
 	wait := func(d time.Duration) Act { return Act{Do: func(u *User) error { return u.Wait(d) }} }
-	forbid, another := Act{Do: ForbidDelete}, Act{Do: CreateSecond}
+	forbid := Act{Do: ForbidDelete}
 	theirs := func() *vmCloud {
 		c := newVMCloud()
 		c.Create("theirs", vm{ID: "theirs", Size: 3})
@@ -126,18 +126,6 @@ func TestRun_OwnLives(t *testing.T) {
 			reason:   "A managed resource that stays paused should not have to be ready.",
 			scenario: Scenario{Acts: []Act{create, during(pause)}},
 		},
-		"PauseAndDelete": {
-			reason:   "A managed resource that stays paused should not have to be gone.",
-			scenario: Scenario{Setup: []Act{create}, Acts: []Act{pause, remove}},
-		},
-		"PauseOneOfTwo": {
-			reason:   "The external resource of another managed resource may change.",
-			scenario: Scenario{Setup: []Act{create}, Acts: []Act{pause, another}},
-		},
-		"DenyAccess": {
-			reason:   "A managed resource should not have to be ready while the external system refuses all calls.",
-			scenario: Scenario{Setup: []Act{create}, Acts: []Act{{Do: DenyAccess}}},
-		},
 		"Wait": {
 			reason:   "Polls while the user waits should be no hot loop.",
 			scenario: Scenario{Setup: []Act{create}, Acts: []Act{wait(50 * time.Minute)}},
@@ -208,21 +196,6 @@ func pollsOften(_ *Process, r *plain) {
 	}
 }
 
-// logsOutLate changes a provider to log in at the start of a reconcile, and to log out after the write of the status.
-func logsOutLate(p *Process, r *plain) {
-	sessions := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	api := vmAPI{http: &http.Client{Transport: p.Transport(sessions)}}
-	r.before = func(ctx context.Context, _ *v1alpha1.Bucket) (bool, error) {
-		return false, api.do(ctx, http.MethodPost, "/session", nil, nil)
-	}
-	r.done = func(_ *v1alpha1.Bucket, err error) (reconcile.Result, error) {
-		if out := api.do(context.Background(), http.MethodDelete, "/session", nil, nil); err == nil {
-			err = out
-		}
-		return reconcile.Result{RequeueAfter: 10 * time.Minute}, err
-	}
-}
-
 // An ownCase is a scenario that the author of a provider wrote. A provider that is right has no verdict.
 type ownCase struct {
 	reason   string
@@ -232,7 +205,7 @@ type ownCase struct {
 }
 
 func ownCases() map[string]ownCase {
-	create, pause, restart := Act{Do: Create}, Act{Do: Pause}, Act{Do: Restart}
+	create, pause := Act{Do: Create}, Act{Do: Pause}
 	during := func(a Act) Act {
 		a.DuringCall = true
 		return a
@@ -263,40 +236,6 @@ func ownCases() map[string]ownCase {
 				r.remove = func(context.Context, *v1alpha1.Bucket) error { return nil }
 			},
 			want: Leak,
-		},
-		"CreatedAgainIsNotReady": {
-			reason: "A managed resource that was created again has to be ready.",
-			scenario: Scenario{
-				Setup: []Act{create}, Acts: []Act{{Do: Delete}, create},
-			},
-			change: func(_ *Process, r *plain) {
-				first := true
-				create := r.create
-				r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {
-					if !first {
-						return errors.New("no more")
-					}
-					first = false
-					return create(ctx, b)
-				}
-			},
-			want: NeverReady,
-		},
-		"ActsOnOneOfTwoWhilePaused": {
-			reason: "The external resource of the paused one changes.",
-			scenario: Scenario{
-				Setup: []Act{create, {Do: CreateSecond}},
-				Acts:  []Act{pause, {Do: resize(7)}},
-			},
-			change: func(p *Process, r *plain) {
-				r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
-					if meta.IsPaused(b) {
-						return true, r.update(ctx, b)
-					}
-					return false, nil
-				}
-			},
-			want: ActsWhilePaused,
 		},
 		"ActsWhilePausedAfterAnActDuringACall": {
 			reason:   "No call is under way when the managed resource is paused.",
@@ -338,22 +277,6 @@ func ownCases() map[string]ownCase {
 					return update(ctx, b)
 				}
 			},
-		},
-		"PollsInEachAct": {
-			reason:   "Polls should be counted for each act by itself.",
-			scenario: Scenario{Setup: []Act{create}, Acts: []Act{restart, restart, restart}},
-			change:   pollsOften,
-		},
-		"LogsOut": {
-			reason:   "A log-out at each poll should be no call in vain, because it undoes the log-in.",
-			scenario: Scenario{Acts: []Act{create, {Do: CreateSecond}}},
-			change:   logsIn("/session", "/session"),
-		},
-		"LogsOutLate": {
-			reason: "The log-outs of two managed resources should be no calls in vain if one of those changes " +
-				"before.",
-			scenario: Scenario{Acts: []Act{create, {Do: CreateSecond}}},
-			change:   logsOutLate,
 		},
 		"LostUpdate": {
 			reason:   "Polls in vain for an update should be no hot loop, because the next act removes it.",
