@@ -97,7 +97,7 @@ func (s *sweep) inBubble(c testCase, beats *atomic.Int64) (out *Result) {
 	}
 	defer r.sim.Close()
 	err = r.play(c.scenario)
-	out = &Result{events: r.events, diverged: r.diverged, err: err}
+	out = &Result{events: r.events, diverged: r.faults.diverged, err: err}
 	if err != nil {
 		return out
 	}
@@ -106,14 +106,14 @@ func (s *sweep) inBubble(c testCase, beats *atomic.Int64) (out *Result) {
 		Events: out.events, Final: out.final, Calm: s.calm[c.scenario.Name], End: r.sim.Since(), Window: r.window(),
 		Effective: s.effective,
 	}
-	out.Violations = append(oracle.Judge(judged), r.judgeInvariant()...)
+	out.Violations = append(oracle.Judge(judged), judgeInvariant(r)...)
 	for i, v := range out.Violations {
 		if len(c.injections) == 0 {
-			out.Violations[i].Text += r.hint(v)
+			out.Violations[i].Text += hint(r, v)
 		}
 		out.advice = append(out.advice, oracle.Advise(v.Verdict, judged))
 	}
-	if len(c.injections) > 0 && r.struck == 0 && len(out.Violations) == 0 {
+	if len(c.injections) > 0 && r.faults.struck == 0 && len(out.Violations) == 0 {
 		out.err = errors.Errorf(
 			"crashtest: there are fewer than %d requests, or none that suits the fault: it did not strike",
 			c.injections[0].Number,
@@ -123,13 +123,13 @@ func (s *sweep) inBubble(c testCase, beats *atomic.Int64) (out *Result) {
 }
 
 // judgeInvariant asks the Invariant of the author.
-func (r *run) judgeInvariant() []Violation {
+func judgeInvariant(r *run) []Violation {
 	if r.provider.Invariant == nil {
 		return nil
 	}
-	o, err := r.sim.Stored(r.first)
+	o, err := r.sim.API.Stored(r.first)
 	if err == nil {
-		err = r.provider.Invariant(o, r.cloud, r.sim.Admin())
+		err = r.provider.Invariant(o, r.cloud, r.sim.API.Admin())
 	}
 	if err == nil {
 		return nil

@@ -12,11 +12,12 @@ import (
 )
 
 // hint names the usual mistake in the test if a run without a fault ends badly.
-func (r *run) hint(v oracle.Violation) string {
-	starting, reconciling := r.sim.Unfinished()
-	failure := ""
-	if f := r.sim.Failure(); !strings.Contains(v.Text, f) {
-		failure = " The last reconcile failed: " + history.Short(f) + "."
+func hint(r *run, v oracle.Violation) string {
+	failure, starting, reconciling := r.sim.Progress()
+	if strings.Contains(v.Text, failure) {
+		failure = ""
+	} else {
+		failure = " The last reconcile failed: " + history.Short(failure) + "."
 	}
 	said := v.Text + failure
 	legacy, isLegacy := r.first.(orphanable)

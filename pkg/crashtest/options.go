@@ -23,9 +23,10 @@ type settings struct {
 	runs, pairs int
 	seed        uint64
 
-	// only is a pattern, or "". fill says that all runs that are left may have two faults.
-	only string
-	fill bool
+	// only is a pattern, or "", and patterns are its parts. fill says that all runs that are left may have two faults.
+	only     string
+	patterns []*regexp.Regexp
+	fill     bool
 }
 
 // Runs sets how many runs with a fault are made at the most. A run takes some
@@ -66,9 +67,11 @@ func newSettings(o []Option) (settings, error) {
 	}
 	s.pairs = min(s.pairs, s.runs)
 	for _, part := range strings.Split(s.only, "/") {
-		if _, err := regexp.Compile(part); err != nil {
+		p, err := regexp.Compile(part)
+		if err != nil {
 			return s, errors.Wrap(err, "crashtest: cannot read the pattern of -run or Only")
 		}
+		s.patterns = append(s.patterns, p)
 	}
 	return s, nil
 }
@@ -97,11 +100,11 @@ func below(names, patterns []string) string {
 
 // selects reports whether the pattern matches a name. begins says that the name is only the beginning of one.
 func (s settings) selects(name string, begins bool) bool {
-	patterns, parts := strings.Split(s.only, "/"), strings.Split(name, "/")
-	for i := range min(len(patterns), len(parts)) {
-		if ok, err := regexp.MatchString(patterns[i], parts[i]); !ok || err != nil {
+	parts := strings.Split(name, "/")
+	for i := range min(len(s.patterns), len(parts)) {
+		if !s.patterns[i].MatchString(parts[i]) {
 			return false
 		}
 	}
-	return begins || len(patterns) <= len(parts)
+	return begins || len(s.patterns) <= len(parts)
 }

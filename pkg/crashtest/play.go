@@ -41,7 +41,7 @@ func newRun(p *subject, c testCase, seed uint64, beats *atomic.Int64) (*run, err
 		return nil, err
 	}
 	r := &run{
-		provider: p, injections: c.injections, cloud: cloud,
+		provider: p, faults: striker{injections: c.injections, status: p.Status}, cloud: cloud,
 		expect: oracle.NewExpectations(), first: p.Object, second: p.second,
 		objects: map[string]oracle.Object{}, stored: map[string]client.Object{}, foreign: len(cloud.Made()),
 	}
@@ -86,8 +86,8 @@ func (r *run) play(s Scenario) error {
 		// Without a fault this is a finding already.
 		return err
 	}
-	r.armed = true
-	defer func() { r.armed = false }()
+	r.faults.armed = true
+	defer func() { r.faults.armed = false }()
 	return r.acts(u, s.Acts, true)
 }
 

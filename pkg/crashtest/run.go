@@ -11,7 +11,6 @@ import (
 	kerrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/crossplane-graft/graft/pkg/crashtest/internal/fault"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/history"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/oracle"
 	"github.com/crossplane-graft/graft/pkg/crashtest/internal/simulation"
@@ -26,8 +25,7 @@ const (
 
 // A run is one scenario with the faults that strike in it. It belongs to one bubble of testing/synctest.
 type run struct {
-	provider   *subject
-	injections []fault.Injection
+	provider *subject
 
 	sim    *simulation.Simulation
 	cloud  Cloud
@@ -42,17 +40,8 @@ type run struct {
 	// foreign is how many external resources existed before the run.
 	foreign int
 
-	// denied says that the external system refuses each call. The API server is away until awayUntil.
-	denied    bool
-	awayUntil time.Time
-
-	phase phase
-
-	// armed says that faults can strike. number is the number of the last request since then, struck how many faults
-	// have struck.
-	armed          bool
-	number, struck int
-	diverged       bool
+	faults striker
+	phase  phase
 
 	// broken is an error that ends the run.
 	broken error
@@ -103,7 +92,7 @@ func (r *run) final() oracle.State {
 	for i := range s.Objects {
 		o := &s.Objects[i]
 		if stored := r.stored[o.Name]; stored != nil {
-			o.Secret = connectionSecret(context.Background(), r.sim.Admin(), stored)
+			o.Secret = connectionSecret(context.Background(), r.sim.API.Admin(), stored)
 			if d, ok := r.cloud.(Detailed); ok && o.Secret != nil {
 				o.Details = d.ConnectionDetails(o.External)
 			}
@@ -122,10 +111,10 @@ func (r *run) changed(name string, was, is client.Object, process int) {
 	v.Finalizers = removedFinalizers(was, is)
 	r.objects[name], r.stored[name] = o, is
 	r.record(history.Event{Kind: history.KindObject, Process: process, Object: name, Version: v})
-	if r.waitsForAnother(is) && !r.waitsForAnother(was) {
+	if r.provider.waitsForAnother(is) && !r.provider.waitsForAnother(was) {
 		r.sim.After(finalizerFor, func() error {
 			return r.edit(is, func(o client.Object) error {
-				o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), r.isForeign))
+				o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), r.provider.isForeign))
 				return nil
 			})
 		})
@@ -133,18 +122,18 @@ func (r *run) changed(name string, was, is client.Object, process int) {
 }
 
 // waitsForAnother reports whether an object that is being deleted has finalizers of other controllers.
-func (r *run) waitsForAnother(o client.Object) bool {
-	return o != nil && o.GetDeletionTimestamp() != nil && slices.ContainsFunc(o.GetFinalizers(), r.isForeign)
+func (s *subject) waitsForAnother(o client.Object) bool {
+	return o != nil && o.GetDeletionTimestamp() != nil && slices.ContainsFunc(o.GetFinalizers(), s.isForeign)
 }
 
 // isForeign reports whether a finalizer is another controller's.
-func (r *run) isForeign(f string) bool {
-	return f != managed.FinalizerName && (f == anotherFinalizer || slices.Contains(r.first.GetFinalizers(), f))
+func (s *subject) isForeign(f string) bool {
+	return f != managed.FinalizerName && (f == anotherFinalizer || slices.Contains(s.Object.GetFinalizers(), f))
 }
 
 // nameOf returns the external name of a managed resource.
 func (r *run) nameOf(o client.Object) string {
-	o, err := r.sim.Stored(o)
+	o, err := r.sim.API.Stored(o)
 	if err != nil || o == nil {
 		return ""
 	}
@@ -154,14 +143,14 @@ func (r *run) nameOf(o client.Object) string {
 // edit a managed resource, unless it no longer exists.
 func (r *run) edit(of client.Object, fn func(o client.Object) error) error {
 	for {
-		o, err := r.sim.Stored(of)
+		o, err := r.sim.API.Stored(of)
 		if err != nil || o == nil {
 			return err
 		}
 		if err := fn(o); err != nil {
 			return err
 		}
-		if err := r.sim.Admin().Update(context.Background(), o); !kerrors.IsConflict(err) {
+		if err := r.sim.API.Admin().Update(context.Background(), o); !kerrors.IsConflict(err) {
 			return client.IgnoreNotFound(err)
 		}
 	}

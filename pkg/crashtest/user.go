@@ -43,7 +43,7 @@ func (u *User) Wait(d time.Duration) error {
 }
 
 // Client returns a client of the API server that no fault reaches, for other objects than the managed resource.
-func (u *User) Client() client.Client { return u.run.sim.Admin() }
+func (u *User) Client() client.Client { return u.run.sim.API.Admin() }
 
 // Cloud returns the fake of the external system, to change it behind the provider's back.
 func (u *User) Cloud() Cloud { return u.run.cloud }
@@ -89,7 +89,7 @@ func Delete(u *User) error { return u.remove(u.run.first) }
 
 // DeleteSecond deletes the second managed resource.
 func DeleteSecond(u *User) error {
-	if !u.run.expect.Exempt(u.run.second.GetName()) && len(u.run.injections) == 0 {
+	if !u.run.expect.Exempt(u.run.second.GetName()) && len(u.run.faults.injections) == 0 {
 		if err := u.needsExternal(u.run.second); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func DeleteSecond(u *User) error {
 func AbandonSecond(u *User) error {
 	name := u.run.nameOf(u.run.second)
 	// After the first act a fault may be the cause, which is no reason to end the run.
-	if !u.run.armed {
+	if !u.run.faults.armed {
 		if err := u.needsExternal(u.run.second); err != nil {
 			return err
 		}
@@ -138,8 +138,7 @@ func Rename(u *User) error {
 // Restart the provider as an upgrade does: its process is stopped and another one starts.
 func Restart(u *User) error {
 	u.act("restarts the provider", "", history.Act{})
-	u.run.sim.Stop()
-	u.run.sim.Start()
+	u.run.sim.Restart()
 	return nil
 }
 
@@ -194,14 +193,14 @@ func AddFinalizer(u *User) error {
 
 // DenyAccess makes the external system refuse each call with status 401.
 func DenyAccess(u *User) error {
-	u.run.denied = true
+	u.run.faults.denied = true
 	u.act("revokes the credentials", "", history.Act{Kind: history.Denied})
 	return nil
 }
 
 // GrantAccess ends [DenyAccess].
 func GrantAccess(u *User) error {
-	u.run.denied = false
+	u.run.faults.denied = false
 	u.act("repairs the credentials", "", history.Act{Kind: history.Granted})
 	return nil
 }
@@ -275,7 +274,7 @@ func (u *User) create(o client.Object, externalName string) error {
 		meta.SetExternalName(o, externalName)
 		act.Kind = history.CreatedShared
 	}
-	u.run.sim.Track(o)
+	u.run.sim.API.Track(o)
 	err := u.Client().Create(context.Background(), o)
 	if kerrors.IsAlreadyExists(err) && u.run.expect.Gone(o.GetName()) {
 		return nil // A fault keeps the one that was deleted, which is a finding.
@@ -316,7 +315,7 @@ func (u *User) changeFirst(fn func(o client.Object), shows bool) error {
 
 func (u *User) remove(of client.Object) error {
 	u.act("deletes "+of.GetName(), of.GetName(), history.Act{Kind: history.Deleted})
-	o, err := u.run.sim.Stored(of)
+	o, err := u.run.sim.API.Stored(of)
 	if err != nil || o == nil {
 		return err
 	}

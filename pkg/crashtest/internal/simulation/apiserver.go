@@ -26,8 +26,8 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/embedded"
 )
 
-// An apiServer is the API server in memory, with a watch of managed resources and a garbage collector.
-type apiServer struct {
+// An APIServer is the API server in memory, with a watch of managed resources and a garbage collector.
+type APIServer struct {
 	*embedded.Server
 
 	predicate predicate.Predicate
@@ -54,41 +54,37 @@ type change struct {
 	process   int
 }
 
-func newAPIServer(o Options) (*apiServer, error) {
+func newAPIServer(o Options) (*APIServer, error) {
 	server, err := embedded.New(embedded.Options{Scheme: o.Scheme, CRDs: o.CRDs, Objects: o.Objects})
-	return &apiServer{
+	return &APIServer{
 		Server: server, predicate: xpresource.DesiredStateChanged(), kinds: map[schema.GroupVersionKind]bool{},
 	}, errors.Wrap(err, "crashtest: cannot start the API server")
 }
 
 // Admin returns a client for the user. No fault reaches its requests.
-func (s *Simulation) Admin() client.Client {
-	return interceptor.NewClient(s.server.Admin(), embedded.Intercept(func(
+func (a *APIServer) Admin() client.Client {
+	return interceptor.NewClient(a.Server.Admin(), embedded.Intercept(func(
 		_ context.Context, c embedded.Call, serve func() error,
 	) error {
 		if c.Writes() {
-			s.server.touched, s.server.writer = true, 0
+			a.touched, a.writer = true, 0
 		}
 		return serve()
 	}))
 }
 
 // Track a managed resource: its events go to the work queues.
-func (s *Simulation) Track(o client.Object) {
+func (a *APIServer) Track(o client.Object) {
 	key := client.ObjectKeyFromObject(o)
-	if !slices.ContainsFunc(s.server.tracked, func(t *trackedObject) bool { return t.key == key }) {
-		s.server.tracked = append(s.server.tracked, &trackedObject{key: key, prototype: o})
+	if !slices.ContainsFunc(a.tracked, func(t *trackedObject) bool { return t.key == key }) {
+		a.tracked = append(a.tracked, &trackedObject{key: key, prototype: o})
 	}
 }
 
 // Stored returns a managed resource as it is on the API server, or nil.
-func (s *Simulation) Stored(o client.Object) (client.Object, error) {
-	return s.server.stored(client.ObjectKeyFromObject(o), o)
-}
-
-func (a *apiServer) stored(key client.ObjectKey, prototype client.Object) (client.Object, error) {
+func (a *APIServer) Stored(prototype client.Object) (client.Object, error) {
 	o, _ := prototype.DeepCopyObject().(client.Object)
-	err := a.Server.Admin().Get(context.Background(), key, o)
+	err := a.Server.Admin().Get(context.Background(), client.ObjectKeyFromObject(o), o)
 	if kerrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // Absence is an answer here, not an error.
 	}
@@ -96,7 +92,7 @@ func (a *apiServer) stored(key client.ObjectKey, prototype client.Object) (clien
 }
 
 // objects returns the managed resources as the watch has delivered them.
-func (a *apiServer) objects() map[client.ObjectKey]client.Object {
+func (a *APIServer) objects() map[client.ObjectKey]client.Object {
 	out := map[client.ObjectKey]client.Object{}
 	for _, t := range a.tracked {
 		if t.seen != nil {
@@ -107,14 +103,14 @@ func (a *apiServer) objects() map[client.ObjectKey]client.Object {
 }
 
 // changes returns what happened to managed resources since the last call.
-func (a *apiServer) changes() (out []change) {
+func (a *APIServer) changes() (out []change) {
 	if !a.touched {
 		return nil
 	}
 	writer := a.writer
 	a.touched = false
 	for _, t := range a.tracked {
-		is, err := a.stored(t.key, t.prototype)
+		is, err := a.Stored(t.prototype)
 		was := t.seen
 		if err != nil || was == nil && is == nil ||
 			was != nil && is != nil && was.GetResourceVersion() == is.GetResourceVersion() {
@@ -130,7 +126,7 @@ func (a *apiServer) changes() (out []change) {
 }
 
 // delivers reports whether the watch of a provider delivers a change.
-func (a *apiServer) delivers(was, is client.Object) bool {
+func (a *APIServer) delivers(was, is client.Object) bool {
 	switch {
 	case was == nil:
 		return a.predicate.Create(event.CreateEvent{Object: is})
@@ -142,7 +138,7 @@ func (a *apiServer) delivers(was, is client.Object) bool {
 }
 
 // collectGarbage deletes the dependents of an owner that no longer exists.
-func (a *apiServer) collectGarbage(owner types.UID) {
+func (a *APIServer) collectGarbage(owner types.UID) {
 	for gvk := range maps.Clone(a.kinds) {
 		l := &unstructured.UnstructuredList{}
 		l.SetGroupVersionKind(gvk.GroupVersion().WithKind(gvk.Kind + "List"))
@@ -161,7 +157,7 @@ func (a *apiServer) collectGarbage(owner types.UID) {
 }
 
 // clientOf returns a client of a process. A cached one reads typed objects from its cache.
-func (a *apiServer) clientOf(p *Process, cached bool) client.WithWatch {
+func (a *APIServer) clientOf(p *Process, cached bool) client.WithWatch {
 	base := a.Server.Client()
 	if cached {
 		base = interceptor.NewClient(base, interceptor.Funcs{Get: func(
@@ -199,7 +195,7 @@ func (a *apiServer) clientOf(p *Process, cached bool) client.WithWatch {
 
 // restoreKind leaves the kind in an object that a request has read or written as controller-runtime does: a client
 // keeps it, and a cache sets it.
-func (a *apiServer) restoreKind(o runtime.Object, had, gvk schema.GroupVersionKind, cached bool) {
+func (a *APIServer) restoreKind(o runtime.Object, had, gvk schema.GroupVersionKind, cached bool) {
 	l, isList := o.(client.ObjectList)
 	switch {
 	case isList && cached:
@@ -219,7 +215,7 @@ func (a *apiServer) restoreKind(o runtime.Object, had, gvk schema.GroupVersionKi
 }
 
 // load an object of a cache.
-func (a *apiServer) load(from client.Object, key client.ObjectKey, into client.Object) error {
+func (a *APIServer) load(from client.Object, key client.ObjectKey, into client.Object) error {
 	if from == nil {
 		gvk, err := apiutil.GVKForObject(into, a.Scheme())
 		if err != nil {

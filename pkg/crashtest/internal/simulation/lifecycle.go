@@ -25,24 +25,32 @@ const (
 func (s *Simulation) Start() {
 	p := newProcess(s)
 	s.processes = append(s.processes, p)
-	s.note(p, "starts")
-	for key := range s.server.objects() {
+	p.note("starts")
+	for key := range s.API.objects() {
 		p.queue.add(key, 0)
 	}
 	go p.start()
 }
 
-// started handles a start that has failed: a process that met an error of a fault starts again, as its Deployment
+// Restart all processes as an upgrade does.
+func (s *Simulation) Restart() {
+	for _, p := range s.alive() {
+		p.Stop()
+	}
+	s.Start()
+}
+
+// begun handles a start that has failed: a process that met an error of a fault starts again, as its Deployment
 // has it.
-func (s *Simulation) started(p *Process) error {
+func (p *Process) begun() error {
 	err := p.startErr
 	if err == nil || !p.disturbed && !p.stopped {
 		return err
 	}
-	s.note(p, "cannot start: %v", err)
-	s.Kill(p)
-	s.After(restartAfter, func() error {
-		s.Replace()
+	p.note("cannot start: %v", err)
+	p.Kill()
+	p.sim.After(restartAfter, func() error {
+		p.sim.Replace()
 		return nil
 	})
 	return nil
@@ -55,36 +63,35 @@ func (s *Simulation) Replace() {
 	}
 }
 
-// Kill a process. It gets no answer to the requests that it waits for.
-func (s *Simulation) Kill(p *Process) {
+// Kill the process. It gets no answer to the requests that it waits for.
+func (p *Process) Kill() {
 	p.dead.Store(true)
-	s.network.leave(func(r *Request) bool { return r.Process == p })
-	s.note(p, "is killed")
+	p.sim.network.leave(func(r *Request) bool { return r.Process == p })
+	p.note("is killed")
 }
 
-// Stop processes as a signal does, or all: they begin nothing new, and have some time left.
-func (s *Simulation) Stop(ps ...*Process) {
-	if len(ps) == 0 {
-		ps = s.alive()
-	}
-	for _, p := range ps {
-		p.stopped = true
-		s.note(p, "is asked to stop")
-		p.cancel()
-		last := p.requests.Load()
-		s.After(graceFor, func() error {
-			if p.dead.Load() {
-				return nil
-			}
-			if name := p.queue.active(); name != "" && p.requests.Load() == last {
-				s.record(history.Event{Kind: history.KindOverdue, Process: p.ID, Text: fmt.Sprintf(
-					"a reconcile of %s is in progress %s after its context has ended", name, graceFor,
-				)})
-			}
-			s.Kill(p)
+// Stop the process as a signal does: it begins nothing new, and has some time left.
+func (p *Process) Stop() {
+	p.stopped = true
+	p.note("is asked to stop")
+	p.cancel()
+	last := p.requests.Load()
+	p.sim.After(graceFor, func() error {
+		if p.dead.Load() {
 			return nil
-		})
-	}
+		}
+		if name := p.queue.active(); name != "" && p.requests.Load() == last {
+			p.sim.record(history.Event{Kind: history.KindOverdue, Process: p.ID, Text: fmt.Sprintf(
+				"a reconcile of %s is in progress %s after its context has ended", name, graceFor,
+			)})
+		}
+		p.Kill()
+		return nil
+	})
+}
+
+func (p *Process) note(format string, a ...any) {
+	p.sim.record(history.Event{Kind: history.KindProcess, Process: p.ID, Text: fmt.Sprintf(format, a...)})
 }
 
 // Failover starts a new process while the old ones continue for some requests.
@@ -96,8 +103,8 @@ func (s *Simulation) Failover() {
 }
 
 // Arrive has a call of a process that is dead arrive later.
-func (s *Simulation) Arrive(r *Request, record func()) {
-	s.After(inFlight, func() error {
+func (r *Request) Arrive(record func()) {
+	r.Process.sim.After(inFlight, func() error {
 		record()
 		go func() {
 			defer func() { _ = recover() }() // The caller, whose panic it is, no longer exists.

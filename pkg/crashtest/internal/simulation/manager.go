@@ -31,7 +31,7 @@ func (m *processManager) Add(r manager.Runnable) error {
 	}
 	go func() {
 		if err := r.Start(m.process.ctx); err != nil {
-			m.process.sim.note(m.process, "a runnable failed: %v", err)
+			m.process.note("a runnable failed: %v", err)
 		}
 	}()
 	return nil
@@ -39,7 +39,7 @@ func (m *processManager) Add(r manager.Runnable) error {
 
 // GetAPIReader returns a reader without a cache.
 func (m *processManager) GetAPIReader() client.Reader {
-	return m.process.sim.server.clientOf(m.process, false)
+	return m.process.sim.API.clientOf(m.process, false)
 }
 
 // GetCache returns none. A source that is made with it is never started.

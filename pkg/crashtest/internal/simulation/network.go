@@ -100,6 +100,17 @@ func (p *Process) Pass(ctx context.Context, q history.Request, effect func(r *Re
 	}
 }
 
+// turn is called when the turn of the request has come.
+func (r *Request) turn() error {
+	if p := r.Process; p.doomed {
+		if p.left--; p.left < 0 {
+			p.Kill()
+			return nil
+		}
+	}
+	return r.Process.sim.options.Turn(r)
+}
+
 // take the decision.
 func (r *Request) take(d Decision) error {
 	err := d.Answer

@@ -60,7 +60,7 @@ type staleCache struct {
 func newProcess(s *Simulation) *Process {
 	p := &Process{ID: len(s.processes) + 1, sim: s, queue: &workQueue{items: map[client.ObjectKey]*item{}}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.manager = &processManager{Manager: s.server.ManagerFor(s.server.clientOf(p, true)), process: p}
+	p.manager = &processManager{Manager: s.API.ManagerFor(s.API.clientOf(p, true)), process: p}
 	return p
 }
 
@@ -93,7 +93,7 @@ func (p *Process) Disturb() { p.disturbed = true }
 
 // Freeze the cache of the process for a while.
 func (p *Process) Freeze(d time.Duration) {
-	c := &staleCache{objects: p.sim.server.objects()}
+	c := &staleCache{objects: p.sim.API.objects()}
 	p.cache = c
 	p.sim.After(d, func() error {
 		for _, key := range c.missed {

@@ -8,7 +8,6 @@ package simulation
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -58,7 +57,8 @@ type Simulation struct {
 	rand    *rand.Rand
 	began   time.Time
 
-	server  *apiServer
+	// API is the API server.
+	API     *APIServer
 	network *network
 	mail    *mailbox
 	agenda  []*appointment
@@ -83,7 +83,7 @@ func New(o Options) (*Simulation, error) {
 	return &Simulation{
 		options: o,
 		rand:    rand.New(rand.NewPCG(o.Seed, o.Seed)), //nolint:gosec // The same seed has to lead to the same run.
-		began:   time.Now(), server: server,
+		began:   time.Now(), API: server,
 		network: &network{over: make(chan struct{})}, mail: &mailbox{woken: make(chan struct{}, 1)},
 	}, nil
 }
@@ -101,22 +101,16 @@ func (s *Simulation) Close() {
 // Since returns the simulated time since the start.
 func (s *Simulation) Since() time.Duration { return time.Since(s.began) }
 
-// Failure returns the error of the last reconcile, or "".
-func (s *Simulation) Failure() string { return s.failure }
-
 // After calls fn when d has passed.
 func (s *Simulation) After(d time.Duration, fn func() error) {
 	s.agenda = append(s.agenda, &appointment{time.Now().Add(d), fn})
 }
 
-// Wait until no goroutine can continue without time passing or a decision.
-func (s *Simulation) Wait() { synctest.Wait() }
-
 // Run until the time since the start that until returns, which is asked again whenever something may have happened. idle
 // says that nothing can happen now.
 func (s *Simulation) Run(until func(idle bool) (time.Duration, error)) error {
 	for {
-		s.Wait()
+		synctest.Wait()
 		s.mail.empty()
 		if err := s.observe(); err != nil {
 			return err
@@ -152,7 +146,7 @@ func (s *Simulation) possible() (now []func() error, next time.Duration) {
 		}
 	}
 	for _, r := range s.network.pending() {
-		at(r.due, func() error { return s.turn(r) })
+		at(r.due, r.turn)
 	}
 	for _, p := range s.alive() {
 		for _, it := range p.reconcilable() {
@@ -171,17 +165,6 @@ func (s *Simulation) possible() (now []func() error, next time.Duration) {
 	return now, next
 }
 
-// turn of a request has come.
-func (s *Simulation) turn(r *Request) error {
-	if p := r.Process; p.doomed {
-		if p.left--; p.left < 0 {
-			s.Kill(p)
-			return nil
-		}
-	}
-	return s.options.Turn(r)
-}
-
 // reconcile an item of a work queue.
 func (s *Simulation) reconcile(p *Process, it *item) {
 	s.reconciles++
@@ -195,7 +178,7 @@ type reconcileKey struct{}
 
 // observe delivers events, and handles starts and reconciles that ended.
 func (s *Simulation) observe() error {
-	for _, c := range s.server.changes() {
+	for _, c := range s.API.changes() {
 		for _, p := range s.alive() {
 			if c.delivered {
 				p.deliver(c.key)
@@ -204,7 +187,7 @@ func (s *Simulation) observe() error {
 		s.options.Changed(c.key.Name, c.was, c.is, c.process)
 	}
 	for _, p := range s.alive() {
-		if err := s.started(p); err != nil {
+		if err := p.begun(); err != nil {
 			return err
 		}
 		for _, it := range p.queue.sorted() {
@@ -234,12 +217,13 @@ func (s *Simulation) alive() []*Process {
 	return slices.DeleteFunc(slices.Clone(s.processes), func(p *Process) bool { return p.dead.Load() })
 }
 
-// Unfinished reports the unfinished work of the processes: a start, or a reconcile.
-func (s *Simulation) Unfinished() (starting, reconciling bool) {
+// Progress returns the error of the last reconcile, or "", and the unfinished work of the processes: a start, or a
+// reconcile.
+func (s *Simulation) Progress() (failure string, starting, reconciling bool) {
 	for _, p := range s.alive() {
 		starting, reconciling = starting || !p.started, reconciling || p.queue.active() != ""
 	}
-	return starting, reconciling
+	return s.failure, starting, reconciling
 }
 
 // Poll returns the longest time after which a process repeats a successful reconcile.
@@ -255,10 +239,6 @@ func (s *Simulation) Poll() (d time.Duration) {
 func (s *Simulation) record(e history.Event) {
 	e.At = s.Since()
 	s.options.Record(e)
-}
-
-func (s *Simulation) note(p *Process, format string, a ...any) {
-	s.record(history.Event{Kind: history.KindProcess, Process: p.ID, Text: fmt.Sprintf(format, a...)})
 }
 
 // errEnded is the outcome of a reconcile whose goroutine ended without returning.
