@@ -112,8 +112,8 @@ func (r *run) changed(name string, was, is client.Object, process int) {
 	r.objects[name], r.stored[name] = o, is
 	r.record(history.Event{Kind: history.KindObject, Process: process, Object: name, Version: v})
 	if r.provider.waitsForAnother(is) && !r.provider.waitsForAnother(was) {
-		r.sim.After(finalizerFor, func() error {
-			return r.edit(is, func(o client.Object) error {
+		r.sim.After(finalizerFor, func() {
+			r.broken = r.edit(is, func(o client.Object) error {
 				o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), r.provider.isForeign))
 				return nil
 			})

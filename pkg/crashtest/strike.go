@@ -85,21 +85,20 @@ func (s *striker) answer(q history.Request, code int) error {
 }
 
 // turn decides what happens to a request whose turn it is.
-func (r *run) turn(q *simulation.Request) error {
+func (r *run) turn(q *simulation.Request) {
 	r.phase.requests++
 	q.Event = r.record(history.Event{
 		Kind: history.KindRequest, Process: q.Process.ID, Reconcile: q.Reconcile, Request: q.Request,
 	})
 	if f := r.faults.next(q.Event); f != nil {
 		r.strike(*f, q)
-		return nil
+		return
 	}
 	refusal := r.faults.refusal(q.Request)
 	if refusal != nil {
 		q.Process.Disturb()
 	}
 	q.Decide(simulation.Decision{Undelivered: refusal != nil, Answer: refusal})
-	return nil
 }
 
 // strike a request with a fault.

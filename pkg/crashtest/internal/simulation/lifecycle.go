@@ -49,10 +49,7 @@ func (p *Process) begun() error {
 	}
 	p.note("cannot start: %v", err)
 	p.Kill()
-	p.sim.After(restartAfter, func() error {
-		p.sim.Replace()
-		return nil
-	})
+	p.sim.After(restartAfter, p.sim.Replace)
 	return nil
 }
 
@@ -76,9 +73,9 @@ func (p *Process) Stop() {
 	p.note("is asked to stop")
 	p.cancel()
 	last := p.requests.Load()
-	p.sim.After(graceFor, func() error {
+	p.sim.After(graceFor, func() {
 		if p.dead.Load() {
-			return nil
+			return
 		}
 		if name := p.queue.active(); name != "" && p.requests.Load() == last {
 			p.sim.record(history.Event{Kind: history.KindOverdue, Process: p.ID, Text: fmt.Sprintf(
@@ -86,7 +83,6 @@ func (p *Process) Stop() {
 			)})
 		}
 		p.Kill()
-		return nil
 	})
 }
 
@@ -104,12 +100,11 @@ func (s *Simulation) Failover() {
 
 // Arrive has a call of a process that is dead arrive later.
 func (r *Request) Arrive(record func()) {
-	r.Process.sim.After(inFlight, func() error {
+	r.Process.sim.After(inFlight, func() {
 		record()
 		go func() {
 			defer func() { _ = recover() }() // The caller, whose panic it is, no longer exists.
 			_ = r.effect()
 		}()
-		return nil
 	})
 }

@@ -1,45 +1,34 @@
 package simulation
 
-import (
-	"sync"
-	"time"
-)
+import "time"
 
-// A mailbox has the work that other goroutines give to the one that runs the simulation.
-type mailbox struct {
-	mu     sync.Mutex
-	posted []func()
-	woken  chan struct{}
-}
+// A mailbox has the work that other goroutines give to the one that runs the simulation. Work of several goroutines has
+// no order.
+type mailbox chan func()
 
-// post work. Work of several goroutines has no order.
-func (m *mailbox) post(fn func()) {
-	m.mu.Lock()
-	m.posted = append(m.posted, fn)
-	m.mu.Unlock()
-	select {
-	case m.woken <- struct{}{}:
-	default:
-	}
-}
+// newMailbox returns a mailbox in which there is room for the work of all goroutines between two decisions. A goroutine
+// that posts more waits.
+func newMailbox() mailbox { return make(mailbox, 256) }
 
 // empty does the posted work.
-func (m *mailbox) empty() {
-	m.mu.Lock()
-	posted := m.posted
-	m.posted = nil
-	m.mu.Unlock()
-	for _, fn := range posted {
-		fn()
+func (m mailbox) empty() {
+	for {
+		select {
+		case do := <-m:
+			do()
+		default:
+			return
+		}
 	}
 }
 
-// sleep for a while, or until work is posted.
-func (m *mailbox) sleep(d time.Duration) {
+// sleep for a while, or until work is posted, which it does.
+func (m mailbox) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-m.woken:
+	case do := <-m:
+		do()
 	case <-timer.C:
 	}
 }

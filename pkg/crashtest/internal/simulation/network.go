@@ -82,14 +82,14 @@ func (p *Process) Pass(ctx context.Context, q history.Request, effect func(r *Re
 	if p.dead.Load() {
 		n.forever()
 	}
-	p.sim.mail.post(func() { n.waiting = append(n.waiting, r) })
+	p.sim.mail <- func() { n.waiting = append(n.waiting, r) }
 	select {
 	case d := <-r.decision:
 		err := r.take(d)
-		p.sim.mail.post(func() { p.sim.options.Answered(r, err) })
+		p.sim.mail <- func() { p.sim.options.Answered(r, err) }
 		return err
 	case <-ctx.Done():
-		p.sim.mail.post(r.leave)
+		p.sim.mail <- r.leave
 		if p.dead.Load() {
 			n.forever()
 		}
@@ -101,14 +101,14 @@ func (p *Process) Pass(ctx context.Context, q history.Request, effect func(r *Re
 }
 
 // turn is called when the turn of the request has come.
-func (r *Request) turn() error {
+func (r *Request) turn() {
 	if p := r.Process; p.doomed {
 		if p.left--; p.left < 0 {
 			p.Kill()
-			return nil
+			return
 		}
 	}
-	return r.Process.sim.options.Turn(r)
+	r.Process.sim.options.Turn(r)
 }
 
 // take the decision.

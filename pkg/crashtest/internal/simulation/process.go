@@ -95,14 +95,13 @@ func (p *Process) Disturb() { p.disturbed = true }
 func (p *Process) Freeze(d time.Duration) {
 	c := &staleCache{objects: p.sim.API.objects()}
 	p.cache = c
-	p.sim.After(d, func() error {
+	p.sim.After(d, func() {
 		for _, key := range c.missed {
 			p.queue.add(key, 0)
 		}
 		if p.cache == c { // A later fault may have frozen it again.
 			p.cache = nil
 		}
-		return nil
 	})
 }
 
@@ -122,9 +121,9 @@ func (p *Process) start() {
 		r, err = p.sim.options.Start(p)
 		return err
 	})
-	p.sim.mail.post(func() {
+	p.sim.mail <- func() {
 		p.beginning = beginning{true, errors.Wrap(err, "crashtest: Provider.Start failed"), r}
-	})
+	}
 }
 
 // reconcilable returns the items of the work queue that wait.
@@ -139,7 +138,7 @@ func (p *Process) reconcilable() []*item {
 func (p *Process) reconcile(ctx context.Context, it *item) {
 	// A goroutine that ends without returning belongs to a run that is over.
 	o := outcome{err: errEnded, panicked: true}
-	defer func() { p.sim.mail.post(func() { it.finished = &o }) }()
+	defer func() { p.sim.mail <- func() { it.finished = &o } }()
 	var r reconcile.Result
 	panicked, err := guarded(func() (err error) {
 		r, err = p.reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: it.key})

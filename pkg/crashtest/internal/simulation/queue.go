@@ -120,7 +120,7 @@ type sourceQueue struct {
 func (q sourceQueue) Add(r reconcile.Request) { q.AddAfter(r, 0) }
 
 func (q sourceQueue) AddAfter(r reconcile.Request, d time.Duration) {
-	q.process.sim.mail.post(func() { q.process.queue.add(r.NamespacedName, d) })
+	q.process.sim.mail <- func() { q.process.queue.add(r.NamespacedName, d) }
 }
 
 func (q sourceQueue) AddRateLimited(r reconcile.Request) { q.AddAfter(r, firstBackoff) }

@@ -3,7 +3,7 @@
 //
 // A simulation belongs to one bubble of testing/synctest. One goroutine runs it, and calls its exported functions,
 // except [Process.Pass] and the methods of [Process] that a provider uses. Other goroutines post their work to its
-// mailbox, which has the only lock.
+// mailbox. There is no lock.
 package simulation
 
 import (
@@ -39,7 +39,7 @@ type Options struct {
 
 	// Turn is called for each request when it is its turn. Unless it calls [Request.Decide], or ends the process, the
 	// request keeps waiting.
-	Turn func(r *Request) error
+	Turn func(r *Request)
 
 	// Answered is called with the answer to each request that a process gets.
 	Answered func(r *Request, err error)
@@ -60,7 +60,7 @@ type Simulation struct {
 	// API is the API server.
 	API     *APIServer
 	network *network
-	mail    *mailbox
+	mail    mailbox
 	agenda  []*appointment
 
 	processes  []*Process
@@ -71,7 +71,7 @@ type Simulation struct {
 // An appointment is something that happens at a time.
 type appointment struct {
 	at time.Time
-	do func() error
+	do func()
 }
 
 // New returns a simulation without any process.
@@ -84,7 +84,7 @@ func New(o Options) (*Simulation, error) {
 		options: o,
 		rand:    rand.New(rand.NewPCG(o.Seed, o.Seed)), //nolint:gosec // The same seed has to lead to the same run.
 		began:   time.Now(), API: server,
-		network: &network{over: make(chan struct{})}, mail: &mailbox{woken: make(chan struct{}, 1)},
+		network: &network{over: make(chan struct{})}, mail: newMailbox(),
 	}, nil
 }
 
@@ -102,7 +102,7 @@ func (s *Simulation) Close() {
 func (s *Simulation) Since() time.Duration { return time.Since(s.began) }
 
 // After calls fn when d has passed.
-func (s *Simulation) After(d time.Duration, fn func() error) {
+func (s *Simulation) After(d time.Duration, fn func()) {
 	s.agenda = append(s.agenda, &appointment{time.Now().Add(d), fn})
 }
 
@@ -129,16 +129,14 @@ func (s *Simulation) Run(until func(idle bool) (time.Duration, error)) error {
 			i = s.rand.IntN(len(now))
 		}
 		s.network.actions.Add(1)
-		if err := now[i](); err != nil {
-			return err
-		}
+		now[i]()
 	}
 }
 
 // possible returns the actions that can happen now, and the time of the next one.
-func (s *Simulation) possible() (now []func() error, next time.Duration) {
+func (s *Simulation) possible() (now []func(), next time.Duration) {
 	next = math.MaxInt64
-	at := func(t time.Time, do func() error) {
+	at := func(t time.Time, do func()) {
 		if due := t.Sub(s.began); due > s.Since() {
 			next = min(next, due)
 		} else {
@@ -150,16 +148,13 @@ func (s *Simulation) possible() (now []func() error, next time.Duration) {
 	}
 	for _, p := range s.alive() {
 		for _, it := range p.reconcilable() {
-			at(it.due, func() error {
-				s.reconcile(p, it)
-				return nil
-			})
+			at(it.due, func() { s.reconcile(p, it) })
 		}
 	}
 	for _, a := range s.agenda {
-		at(a.at, func() error {
+		at(a.at, func() {
 			s.agenda = slices.DeleteFunc(s.agenda, func(o *appointment) bool { return o == a })
-			return a.do()
+			a.do()
 		})
 	}
 	return now, next
