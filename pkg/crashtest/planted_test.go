@@ -186,6 +186,24 @@ func onTimeout(err error) bool {
 	return errors.As(err, &e) && e.Timeout()
 }
 
+// renamed returns a copy of a managed resource with another external name.
+func renamed(mg resource.Managed, name string) resource.Managed {
+	o, _ := mg.DeepCopyObject().(resource.Managed)
+	meta.SetExternalName(o, name)
+	return o
+}
+
+// observes returns a change of what Observe returns.
+func observes(change func(mg resource.Managed, o *managed.ExternalObservation, err *error)) func(c *changed) {
+	return func(c *changed) {
+		c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
+			o, err := c.vmClient.Observe(ctx, mg)
+			change(mg, &o, &err)
+			return o, err
+		}
+	}
+}
+
 // takesForAbsent returns a change of Observe, for which some errors mean not found.
 func takesForAbsent(match func(error) bool) func(c *changed) {
 	return func(c *changed) {
@@ -288,20 +306,15 @@ func plantedFaults() []planted {
 			LostName, SecondResource, NeverReady,
 		}, upstreamWith(false, func(c *changed) {
 			name := ""
-			named := func(mg resource.Managed) resource.Managed {
-				o, _ := mg.DeepCopyObject().(resource.Managed)
-				meta.SetExternalName(o, name)
-				return o
-			}
 			c.create = func(ctx context.Context, mg resource.Managed) (managed.ExternalCreation, error) {
-				o := named(mg)
+				o := renamed(mg, name)
 				e, err := c.vmClient.Create(ctx, o)
 				name = meta.GetExternalName(o)
 				return e, err
 			}
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				mg.SetConditions(xpv2.Available())
-				return c.vmClient.Observe(ctx, named(mg))
+				return c.vmClient.Observe(ctx, renamed(mg, name))
 			}
 		})},
 		{"NameSetByObserve", "create/undisturbed", []Verdict{
@@ -324,25 +337,19 @@ func plantedFaults() []planted {
 			SecondResource, LostName, NeverReady, Leak,
 		}, graftWith(false, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, _ := mg.DeepCopyObject().(resource.Managed)
-				meta.SetExternalName(o, mg.GetName())
-				return c.vmClient.Observe(ctx, o)
+				return c.vmClient.Observe(ctx, renamed(mg, mg.GetName()))
 			}
 		})},
 		{"NameOfTheObjectDeleted", "delete/undisturbed", []Verdict{NeverDeleted}, graftWith(false, func(c *changed) {
 			c.remove = func(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
-				o, _ := mg.DeepCopyObject().(resource.Managed)
-				meta.SetExternalName(o, mg.GetName())
-				return c.vmClient.Delete(ctx, o)
+				return c.vmClient.Delete(ctx, renamed(mg, mg.GetName()))
 			}
 		})},
 		{"NameOfTheObjectUpdated", "update/undisturbed", []Verdict{
 			LostUpdate, NeverReady, HotLoop,
 		}, graftWith(false, func(c *changed) {
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
-				o, _ := mg.DeepCopyObject().(resource.Managed)
-				meta.SetExternalName(o, mg.GetName())
-				return c.vmClient.Update(ctx, o)
+				return c.vmClient.Update(ctx, renamed(mg, mg.GetName()))
 			}
 		})},
 		{
@@ -421,22 +428,17 @@ func plantedFaults() []planted {
 		{"NameIgnoredAfterRename", "rename-delete/undisturbed", []Verdict{
 			ActsOnAnothers, Leak,
 		}, graftWith(true, func(c *changed) {
-			unnamed := func(mg resource.Managed) resource.Managed {
-				o, _ := mg.DeepCopyObject().(resource.Managed)
-				meta.SetExternalName(o, mg.GetName())
-				return o
-			}
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o := unnamed(mg)
+				o := renamed(mg, mg.GetName())
 				e, err := c.vmClient.Observe(ctx, o)
 				mg.SetConditions(o.GetCondition(xpv2.TypeReady))
 				return e, err
 			}
 			c.update = func(ctx context.Context, mg resource.Managed) (managed.ExternalUpdate, error) {
-				return c.vmClient.Update(ctx, unnamed(mg))
+				return c.vmClient.Update(ctx, renamed(mg, mg.GetName()))
 			}
 			c.remove = func(ctx context.Context, mg resource.Managed) (managed.ExternalDelete, error) {
-				return c.vmClient.Delete(ctx, unnamed(mg))
+				return c.vmClient.Delete(ctx, renamed(mg, mg.GetName()))
 			}
 		})},
 		{"NameOfAnyResourceAdopted", "credentials/undisturbed", []Verdict{
@@ -583,54 +585,42 @@ func plantedFaults() []planted {
 				return o, err
 			}
 		})},
-		{"ObserveSaysUpToDate", "update/undisturbed", []Verdict{LostUpdate}, graftWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				o.ResourceUpToDate = true
-				return o, err
+		{"ObserveSaysUpToDate", "update/undisturbed", []Verdict{LostUpdate}, graftWith(true, observes(func(
+			_ resource.Managed, o *managed.ExternalObservation, _ *error,
+		) {
+			o.ResourceUpToDate = true
+		}))},
+		{"ObserveSaysOutdated", "restart/undisturbed", []Verdict{HotLoop}, graftWith(true, observes(func(
+			_ resource.Managed, o *managed.ExternalObservation, _ *error,
+		) {
+			o.ResourceUpToDate = false
+		}))},
+		{"ObserveNeverReady", "create/undisturbed", []Verdict{NeverReady}, graftWith(true, observes(func(
+			mg resource.Managed, o *managed.ExternalObservation, _ *error,
+		) {
+			mg.SetConditions(xpv2.Unavailable())
+		}))},
+		{"ObserveFailsWhenAbsent", "create/undisturbed", []Verdict{NeverReady}, graftWith(true, observes(func(
+			_ resource.Managed, o *managed.ExternalObservation, err *error,
+		) {
+			if *err == nil && !o.ResourceExists {
+				*err = errNotFound
 			}
-		})},
-		{"ObserveSaysOutdated", "restart/undisturbed", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				o.ResourceUpToDate = false
-				return o, err
+		}))},
+		{"ObserveFailsWhenDeleted", "delete/undisturbed", []Verdict{FinalizerLeft}, graftWith(true, observes(func(
+			mg resource.Managed, o *managed.ExternalObservation, err *error,
+		) {
+			if *err == nil && !o.ResourceExists && meta.WasDeleted(mg) {
+				*err = errNotFound
 			}
-		})},
-		{"ObserveNeverReady", "create/undisturbed", []Verdict{NeverReady}, graftWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				mg.SetConditions(xpv2.Unavailable())
-				return o, err
-			}
-		})},
-		{"ObserveFailsWhenAbsent", "create/undisturbed", []Verdict{NeverReady}, graftWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				if err == nil && !o.ResourceExists {
-					err = errNotFound
-				}
-				return o, err
-			}
-		})},
-		{"ObserveFailsWhenDeleted", "delete/undisturbed", []Verdict{FinalizerLeft}, graftWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				if err == nil && !o.ResourceExists && meta.WasDeleted(mg) {
-					err = errNotFound
-				}
-				return o, err
-			}
-		})},
+		}))},
 		{"ObserveSaysExists", "create/undisturbed", []Verdict{
 			NeverReady, FinalizerLeft,
-		}, upstreamWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				o.ResourceExists = true
-				return o, err
-			}
-		})},
+		}, upstreamWith(true, observes(func(
+			_ resource.Managed, o *managed.ExternalObservation, _ *error,
+		) {
+			o.ResourceExists = true
+		}))},
 		{"ObserveSaysAbsentWhenDeleted", "delete/undisturbed", []Verdict{Leak}, upstreamWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				if meta.WasDeleted(mg) {
@@ -641,30 +631,24 @@ func plantedFaults() []planted {
 		})},
 		{"ObserveLateInitializesAlways", "create/undisturbed", []Verdict{
 			HotLoop, NeverReady,
-		}, upstreamWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				o.ResourceLateInitialized = o.ResourceExists
-				return o, err
+		}, upstreamWith(true, observes(func(
+			_ resource.Managed, o *managed.ExternalObservation, _ *error,
+		) {
+			o.ResourceLateInitialized = o.ResourceExists
+		}))},
+		{"ObserveStoresTheTime", "create/undisturbed", []Verdict{HotLoop}, graftWith(true, observes(func(
+			mg resource.Managed, o *managed.ExternalObservation, _ *error,
+		) {
+			meta.AddAnnotations(mg, map[string]string{"example.org/observed": time.Now().Format(time.RFC3339Nano)})
+			o.ResourceLateInitialized = o.ResourceExists
+		}))},
+		{"ObserveSetsAChangingReason", "create/undisturbed", []Verdict{HotLoop}, upstreamWith(true, observes(func(
+			mg resource.Managed, o *managed.ExternalObservation, _ *error,
+		) {
+			if o.ResourceExists {
+				mg.SetConditions(xpv2.Available().WithMessage(time.Now().String()))
 			}
-		})},
-		{"ObserveStoresTheTime", "create/undisturbed", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				meta.AddAnnotations(mg, map[string]string{"example.org/observed": time.Now().Format(time.RFC3339Nano)})
-				o.ResourceLateInitialized = o.ResourceExists
-				return o, err
-			}
-		})},
-		{"ObserveSetsAChangingReason", "create/undisturbed", []Verdict{HotLoop}, upstreamWith(true, func(c *changed) {
-			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
-				o, err := c.vmClient.Observe(ctx, mg)
-				if o.ResourceExists {
-					mg.SetConditions(xpv2.Available().WithMessage(time.Now().String()))
-				}
-				return o, err
-			}
-		})},
+		}))},
 		{"ObserveTouchesTheResource", "create/undisturbed", []Verdict{HotLoop}, graftWith(true, func(c *changed) {
 			c.observe = func(ctx context.Context, mg resource.Managed) (managed.ExternalObservation, error) {
 				o, err := c.vmClient.Observe(ctx, mg)
