@@ -207,6 +207,44 @@ func TestStartWaitsForInformers(t *testing.T) {
 	}
 }
 
+// An endingInformer can be ended.
+type endingInformer struct {
+	kcache.SharedIndexInformer
+
+	end *hook
+}
+
+func (i endingInformer) RunWithContext(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	i.end.set(cancel)
+	i.SharedIndexInformer.RunWithContext(ctx)
+}
+
+// An informer of the caller's that ends by itself is replaced.
+func TestInformer_ThatEndsIsReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var end hook
+		api := newAPIWithObject()
+		r := newGraftEnvWith(t, api, api.Config(), cache.Options{
+			NewInformer: wrapInformers(func(inf kcache.SharedIndexInformer) kcache.SharedIndexInformer {
+				return endingInformer{SharedIndexInformer: inf, end: &end}
+			}),
+		})
+		r.startController()
+		rec := &recorder{}
+		r.watch("c", newWatch(widget, rec))
+		for _, name := range []string{"two", "three"} { // The second time there is a backoff.
+			advance(time.Second)
+			end.call()
+			api.Put(widget.Object(name), widget)
+			advance(5 * time.Second)
+			expectState(t, r, "The next informer works.", "after the end", watch.StateActive)
+			expectEqual(t, "", "events of an object that came", 1, rec.count("create", name))
+		}
+	})
+}
+
 // What controller-runtime refuses is refused.
 func TestNewCache_RefusesInvalidOptions(t *testing.T) {
 	byObject := func(o client.Object) cache.Options {

@@ -66,7 +66,8 @@ type informer struct {
 	changed func()          // Is called when health has changed.
 	listed  func()          // Is called when objects were listed.
 	wg      *sync.WaitGroup // Has all goroutines.
-	mu      sync.Mutex      // Guards the fields of the informers.
+	mu      sync.Mutex      // Guards the fields of the informers, and those below.
+	ended   bool            // One of the informers has ended.
 }
 
 // newInformer returns an informer for the kind of an object. It isn't started, and its goroutines
@@ -140,6 +141,7 @@ func (i *informer) start(ctx context.Context) {
 		i.wg.Go(func() {
 			p.sharedInformer.RunWithContext(quiet)
 			_ = p.Replace(nil, "") // It has nothing to fail with.
+			p.record(func() { i.ended = true })
 		})
 	}
 }
@@ -184,13 +186,14 @@ type health struct {
 	err    error // The last failure, until a watch opens.
 	listed bool  // The informer that failed has listed its objects.
 	works  bool  // All watches work.
+	ended  bool  // An informer has ended.
 }
 
 // health returns the results of the informer's last requests.
 func (i *informer) health() health {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	h := health{works: true, listed: true}
+	h := health{works: true, listed: true, ended: i.ended}
 	for _, p := range i.informers {
 		h.works = h.works && !p.opened.IsZero() && time.Since(p.opened) >= watchWorks
 		h.err = cmp.Or(h.err, p.err, p.dropped)

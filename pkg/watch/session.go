@@ -185,6 +185,8 @@ func (s *session) assess() (obsolete bool, err error) {
 	switch {
 	case s.ctx.Err() != nil: // replaceInformer has stopped it since it was last looked at.
 		return false, nil
+	case h.ended:
+		return false, errors.New("the informer was stopped")
 	case s.contradicted.Load():
 		return false, errors.Errorf(
 			"discovery says that it is namespaced: %t, and its objects say the opposite", s.handler.namespaced,
