@@ -233,9 +233,8 @@ type informerHandler struct {
 }
 
 func newInformerHandler(b *broadcaster, namespaced bool, disagrees func()) *informerHandler {
-	return &informerHandler{
-		broadcaster: b, listed: make(map[string]client.Object), namespaced: namespaced, disagrees: disagrees,
-	}
+	listed := make(map[string]client.Object)
+	return &informerHandler{broadcaster: b, listed: listed, namespaced: namespaced, disagrees: disagrees}
 }
 
 // with calls fn with the broadcaster's mutex held, unless that follows another handler.

@@ -279,7 +279,7 @@ func (p *namespaceInformer) relisted() {
 	p.informer.listed()
 }
 
-// watch opens a watch. One that streams the list is a list, too: if it fails or has to pause, client-go lists.
+// watch opens a watch. One that streams the list is a list, too: if it fails twice within a moment, client-go lists.
 func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 	streams, dropped := ptr.Deref(opts.SendInitialEvents, false), false
 	p.record(func() { dropped, p.listed = p.dropped != nil, p.listed || !streams })
@@ -294,13 +294,9 @@ func (p *namespaceInformer) watch(ctx context.Context, opts metav1.ListOptions) 
 	w, err := p.lw.WatchWithContext(ctx, opts)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil:
-		return nil, err
-	case utilnet.IsConnectionRefused(err), kerrors.IsTooManyRequests(err):
+	case ctx.Err() == nil && (utilnet.IsConnectionRefused(err) || kerrors.IsTooManyRequests(err)):
 		p.failed(err) // client-go sends the request again, and calls no error handler.
 		return nil, err
-	case streams:
-		return nil, errors.New(err.Error()) // client-go would stream again at once if it has expired.
 	case kerrors.IsNotFound(err):
 		return nil, kerrors.NewResourceExpired(err.Error()) // The list says whether the kind is missing.
 	default:
