@@ -229,7 +229,7 @@ func TestOf_SDK(t *testing.T) {
 				}, "cannot get"),
 				throttledFor(5 * time.Second),
 			},
-			"AzureCode": {&azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409}, throttledFor(0)},
+			"AzureCode":   {&azureError{ErrorCode: "SubscriptionRequestsThrottled", StatusCode: 409}, throttledFor(0)},
 			"AzureExists": {&azureError{ErrorCode: "VaultAlreadyExists", StatusCode: 409}, exists},
 			"AWS": {
 				&awsError{SmithyError: &SmithyError{
@@ -446,5 +446,8 @@ func TestExists(t *testing.T) {
 				t.Errorf("\n%s\nExists(%q, a): want %t, got %t", tc.reason, tc.text, tc.want, got)
 			}
 		})
+	}
+	if Exists(errors.New(`rule "x" already exists`), "") {
+		t.Error("A text should not be about an object that has no name")
 	}
 }
