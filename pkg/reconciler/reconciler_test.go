@@ -73,12 +73,7 @@ func TestReconcile(t *testing.T) {
 		Message:            "It is not being deleted.",
 		ObservedGeneration: 3,
 	}
-	restored := xpv2.Condition{
-		Type:    "Deleting",
-		Status:  "True",
-		Reason:  "WaitingForDependents",
-		Message: "0 of 1 deleted.",
-	}
+	restored := reconciler.Deleting(deletionTime(), "WaitingForDependents", "0 of 1 deleted.")[1]
 	silent := withoutTimes(xpv2.Deleting().WithObservedGeneration(3), xpv2.ReconcileSuccess().WithObservedGeneration(3))
 	cases := map[string]struct {
 		reason string
