@@ -34,12 +34,16 @@ import (
 //     started in the second in which the last create ended, upstream would create again.
 //
 // Until then, Observe returns a conflict, which makes upstream reconcile again.
+//
+// If the external resource is kept, upstream removes the finalizer without a call of the provider. It stays while an
+// operation may still run, whose result would be lost.
 type absence struct {
 	layer.External
 
 	settings layer.Settings
 	recorder event.Recorder
 	store    *store.Store
+	runs     *layer.Runs
 
 	firstSeen creation.FirstSeen
 
@@ -47,27 +51,43 @@ type absence struct {
 	// found it since.
 	deleted store.Key[*creation.Identity]
 
-	announcements seam.Slot[announcement]
+	slot seam.Slot[absenceState]
 }
 
-// An announcement says whether the next write of a reconcile announces a create: upstream does so
-// after it has observed no external resource and has added its finalizer.
-type announcement struct{ due, next bool }
+// absenceState is the state of one reconcile.
+type absenceState struct {
+	// announces says that the next write announces a create, if it follows upstream's finalizer: upstream announces
+	// one after it has observed no external resource. finalized says that the finalizer was added.
+	announces, finalized bool
+
+	// observed says that the layers below have observed the external resource for a deletion.
+	observed bool
+}
 
 func newAbsence(p layer.Parts, next layer.External) layer.Layer {
-	a := &absence{External: next, settings: p.Settings, recorder: p.Recorder, store: p.Store}
+	a := &absence{External: next, settings: p.Settings, recorder: p.Recorder, store: p.Store, runs: p.Runs}
 	return layer.Layer{
 		External: a,
 		Patch:    seam.Patch{Write: a.announce},
 		Finalizer: func(next resource.Finalizer) resource.Finalizer {
 			return resource.FinalizerFns{
-				RemoveFinalizerFn: next.RemoveFinalizer,
 				AddFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					err := next.AddFinalizer(ctx, o)
-					if n := a.announcements.Find(seam.From(ctx)); n != nil {
-						n.next = n.due
+					if n := a.slot.Find(seam.From(ctx)); n != nil {
+						n.finalized = true
 					}
 					return err
+				},
+				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
+					s := seam.From(ctx)
+					if run := a.run(s, o); !run.Until.IsZero() {
+						s.Requeue(seam.InsteadOfBackoff(deletion.BusyInterval))
+						return layer.Hold{
+							Reason:  deletion.ReasonWaitingForAsyncOperation,
+							Message: fmt.Sprintf(deletion.MessageOperationRuns, run),
+						}.Silently(o)
+					}
+					return next.RemoveFinalizer(ctx, o)
 				},
 			}
 		},
@@ -82,6 +102,9 @@ func (a *absence) Observe(ctx context.Context, c *layer.Call) (layer.Observation
 	// The external resource may exist by the time the answer arrives.
 	began := c.Now()
 	o, err := a.External.Observe(ctx, c)
+	if meta.WasDeleted(c.Managed) {
+		a.slot.In(c.Session).observed = err == nil
+	}
 
 	switch {
 	case err != nil:
@@ -104,7 +127,7 @@ func (a *absence) Observe(ctx context.Context, c *layer.Call) (layer.Observation
 		return o, nil
 	}
 	q := a.question(c.Managed, began)
-	*a.announcements.In(c.Session) = announcement{due: q.Can.Create}
+	a.slot.In(c.Session).announces = q.Can.Create
 	if q.Incomplete() && !a.continuesUnresolved(q.State) {
 		return o, nil
 	}
@@ -160,13 +183,22 @@ func (a *absence) Delete(ctx context.Context, c *layer.Call) (layer.Deletion, er
 	return o, err
 }
 
+// run returns the operation that the finalizer waits for. If the external resource was observed, the layers below have
+// decided that it no longer exists.
+func (a *absence) run(s *seam.Session, o client.Object) creation.Run {
+	if a.slot.In(s).observed {
+		return a.runs.Own(o)
+	}
+	return a.runs.Of(o, s.Now())
+}
+
 // announce corrects the annotation that announces a create, before o is written.
 func (a *absence) announce(_ context.Context, s *seam.Session, o client.Object) {
-	n := a.announcements.Find(s)
-	if n == nil || !n.next {
+	n := a.slot.Find(s)
+	if n == nil || !n.announces || !n.finalized {
 		return
 	}
-	*n = announcement{}
+	n.announces = false
 
 	var repeated time.Duration
 	if a.continuesUnresolved(creation.Last(s.Base())) {

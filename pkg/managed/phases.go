@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"slices"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
@@ -138,12 +137,8 @@ func (p *phases) Connect(ctx context.Context, c *layer.Call) error {
 	if err != nil {
 		at := p.slot.In(c.Session)
 		at.failed(phaseConnectFailed, err)
-
-		switch hold := layer.HoldOf(err); {
-		case seam.IsTerminating(err):
+		if seam.IsTerminating(err) {
 			at.outcome = seam.Outcome{Reason: deletion.ReasonNamespaceTerminating, Message: deletion.MessageTerminating}
-		case hold != nil:
-			at.outcome.Reason, at.outcome.Message = hold.Reason, hold.Message
 		}
 	}
 	return err
@@ -155,12 +150,8 @@ func (p *phases) Observe(ctx context.Context, c *layer.Call) (layer.Observation,
 	if err == nil && !meta.WasDeleted(c.Managed) {
 		return o, nil
 	}
-	if hold := layer.HoldOf(err); hold != nil {
-		o.Reason, o.Message = hold.Reason, hold.Message
-	}
 	at := p.slot.In(c.Session)
-	at.observed = o.State == seam.Done && (err == nil || kerrors.IsConflict(err) &&
-		o.Reason == deletion.ReasonConfirmingAbsence)
+	at.outcome = o.Outcome
 
 	switch {
 	case err != nil:
@@ -170,8 +161,8 @@ func (p *phases) Observe(ctx context.Context, c *layer.Call) (layer.Observation,
 	default:
 		at.phase = phaseObservedAbsent
 	}
-
-	at.outcome = o.Outcome
+	at.observed = o.State == seam.Done && (err == nil || kerrors.IsConflict(err) &&
+		at.outcome.Reason == deletion.ReasonConfirmingAbsence)
 	return o, err
 }
 
@@ -204,20 +195,20 @@ func (f *phasedFinalizer) RemoveFinalizer(ctx context.Context, o resource.Object
 	case err == nil:
 		at.phase = phaseFinalizerRemoved
 	case kerrors.IsConflict(err):
-		// Upstream reconciles again without a report.
+		at.failed(phaseStart, err)
 		at.phase = phaseStart
-		if hold := layer.HoldOf(err); hold != nil {
-			at.outcome = seam.Outcome{Reason: hold.Reason, Message: hold.Message}
-		}
 	}
 	return err
 }
 
-// failed records the phase in which a reconcile failed. Upstream reconciles again after a
+// failed records the phase in which a reconcile failed, and the reason of a Hold. Upstream reconciles again after a
 // conflict, without a report.
 func (at *progress) failed(p phase, err error) {
 	if !kerrors.IsConflict(err) {
 		at.phase = p
+	}
+	if hold := layer.HoldOf(err); hold != nil {
+		at.outcome.Reason, at.outcome.Message = hold.Reason, hold.Message
 	}
 }
 
@@ -300,8 +291,7 @@ func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Conditi
 // the external resource was observed, but upstream wrote no status because it waits. The error
 // of an asynchronous operation stays until another operation has succeeded.
 func synced(s *seam.Session, at *progress, server client.Object) []xpv2.Condition {
-	record := creation.Last(server).Record
-	if !at.observed || s.StatusWritten() || record != nil && record.Error != "" ||
+	if !at.observed || s.StatusWritten() || creation.Last(server).OperationFailed() ||
 		seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionFalse {
 		return nil
 	}
@@ -471,5 +461,5 @@ func (p *phases) otherFinalizers(o client.Object) []string {
 	if len(o.GetFinalizers()) < 2 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == p.own })
+	return deletion.OtherFinalizers(o, p.own)
 }

@@ -129,7 +129,6 @@ func (c *config) build(p layer.Parts) (layer.External, []layer.Layer) {
 		{Stage: layer.Outcome, New: newCreateOutcome},
 		{Stage: layer.Absence, New: newAbsence},
 		{Stage: layer.Guard, New: newFreshness},
-		{Stage: layer.Guard, New: newRunGuard},
 	}
 	if c.reports {
 		staged = append(

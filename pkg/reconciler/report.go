@@ -2,7 +2,6 @@ package reconciler
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -218,9 +217,7 @@ func (d *deletionReporter) others(o client.Object) []string {
 	if len(d.escape.Own) == 0 {
 		return nil
 	}
-	return slices.DeleteFunc(
-		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(d.escape.Own, f) },
-	)
+	return deletion.OtherFinalizers(o, d.escape.Own...)
 }
 
 // refused notices that a status write was made without the Deleting condition.

@@ -166,8 +166,7 @@ func (s *State) applyRecord(r *Record) {
 	switch {
 	case r.Phase == RecordRunning:
 		s.Phase = Running
-	case r.Phase == RecordUnknown, r.Named:
-		// Records of earlier versions say that a create failed that has stored a name.
+	case r.Phase == RecordUnknown, r.Named: // A create that has stored a name has created something.
 		s.Phase = Unknown
 	case r.Exists:
 		s.Phase = Created
@@ -181,6 +180,9 @@ func (s *State) applyRecord(r *Record) {
 func (s State) Incomplete() bool {
 	return s.Phase == Announced || s.Phase == Running || s.Phase == Unknown
 }
+
+// OperationFailed reports whether the last recorded operation has failed, and none has succeeded since.
+func (s State) OperationFailed() bool { return s.Record != nil && s.Record.Error != "" }
 
 // MayExist reports whether a create of this object may have created an external resource, or
 // may still do so. An earlier create that succeeded counts although a later one failed: the

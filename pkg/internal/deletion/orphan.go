@@ -346,14 +346,10 @@ func (e *Escape) Message(now time.Time, m string, o client.Object) string {
 
 // effectOf returns what else happens when finalizers are removed.
 func (e *Escape) effectOf(now time.Time, o client.Object, removed []string) string {
-	left := slices.DeleteFunc(
-		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(removed, f) },
-	)
-
 	switch {
 	case !e.runs(now, o).Until.IsZero():
 		return " when the operation that runs has ended"
-	case e.owns(left):
+	case e.owns(OtherFinalizers(o, removed...)):
 		return ", and the deletion continues"
 	default:
 		return ", and deletes nothing"

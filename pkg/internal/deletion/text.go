@@ -45,6 +45,13 @@ func CannotReport(log logging.Logger, record event.Recorder, o client.Object, er
 	record.Event(o, event.Warning(reasonCannotReport, err))
 }
 
+// OtherFinalizers returns the finalizers of o without the excepted ones.
+func OtherFinalizers(o client.Object, except ...string) []string {
+	return slices.DeleteFunc(
+		slices.Clone(o.GetFinalizers()), func(f string) bool { return slices.Contains(except, f) },
+	)
+}
+
 // Names lists names in an order that doesn't change.
 func Names(list []string) string {
 	sorted := slices.Sorted(slices.Values(list))

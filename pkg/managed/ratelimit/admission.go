@@ -118,7 +118,7 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 
 	request := requestOf(mg)
 	c := classOf(mg, request != "" && request != a.requested.Get(a.store, mg))
-	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) && !failed(mg) {
+	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) && !creation.Last(mg).OperationFailed() {
 		if wait := a.limits.accounts.Spread(mg.GetUID(), a.settings.Poll(mg), now); wait > 0 {
 			a.leave(s.Key())
 			return &seam.Postponed{After: wait, Priority: handler.LowPriority}
@@ -158,12 +158,6 @@ func (a *admission) leave(name client.ObjectKey) {
 }
 
 func (a *admission) gone(s *seam.Session) { a.leave(s.Key()) }
-
-// failed reports whether the last operation has failed, which its managed resource may not show yet.
-func failed(o client.Object) bool {
-	r := creation.Last(o).Record
-	return r != nil && r.Error != ""
-}
 
 // orphans reports whether the deletion of mg makes no calls, because the external resource stays.
 func orphans(mg resource.Managed) bool {
