@@ -243,8 +243,6 @@ func TestNewlyAnnounced(t *testing.T) {
 		known, o map[string]string
 		want     bool
 	}{
-		"None":  {reason: "An object without an announcement should announce nothing."},
-		"First": {reason: "The first announcement should be new.", o: ends(at1, "", ""), want: true},
 		"Next": {
 			reason: "An announcement with another time should be new.",
 			known:  ends(at1, at1, ""),

@@ -44,7 +44,6 @@ func TestNext(t *testing.T) {
 	noCreate := func(c *Can) { c.Create = false }
 	announced := State{Phase: Announced, Since: began}
 	running := State{Phase: Running, Since: began, Record: recorded(nil)}
-	unknown := State{Phase: Unknown, Since: began, Record: recorded(nil)}
 	named := State{Phase: Unknown, Since: began, Named: true, Record: recorded(nil)}
 	repeated := State{Phase: Running, Since: began, Record: recorded(func(r *Record) { r.Repeated = true })}
 	open := recorded(func(r *Record) {
@@ -82,12 +81,6 @@ func TestNext(t *testing.T) {
 		"Refused": {
 			reason: "A create that Graft refused should need no step.",
 			state:  State{Phase: Refused},
-			can:    finder,
-			want:   Step{Action: Proceed},
-		},
-		"Created": {
-			reason: "A create that succeeded should need no step.",
-			state:  State{Phase: Created, Ended: began},
 			can:    finder,
 			want:   Step{Action: Proceed},
 		},
@@ -164,13 +157,6 @@ func TestNext(t *testing.T) {
 			observed: Absent, deleting: true, deleteSucceeded: true,
 			want: waiting(OtherMayBeInProgress, time.Second, began.Add(time.Minute+limits.Grace)),
 		},
-		"CreatedDeletedOtherOpenLater": {
-			reason:   "A delete that succeeded should prove absence when the earlier create has certainly ended.",
-			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Minute)},
-			observed: Absent, deleting: true, deleteSucceeded: true,
-			now:  began.Add(time.Minute + limits.Grace),
-			want: Step{Action: Proceed},
-		},
 		"CreatedAbsentOtherOpen": {
 			reason:   "An earlier create that may be in progress should not lengthen the grace period.",
 			state:    State{Phase: Created, Ended: began, OpenUntil: began.Add(time.Hour)},
@@ -243,12 +229,6 @@ func TestNext(t *testing.T) {
 			can:    tokens,
 			want:   Step{Action: Proceed},
 		},
-		"FailedFinder": {
-			reason: "A create may have failed after it created something.",
-			state:  State{Phase: Failed},
-			can:    finder,
-			want:   Step{Action: LookUp},
-		},
 		"FailedFound": {
 			reason: "The external resource of a failed create should be adopted.",
 			state:  State{Phase: Failed},
@@ -291,12 +271,6 @@ func TestNext(t *testing.T) {
 			want:   Step{Action: Proceed},
 		},
 
-		"Resume": {
-			reason: "An operation with a handle should be resumed before anything else.",
-			state:  handle,
-			can:    with(finder, func(c *Can) { c.Resume = true }),
-			want:   Step{Action: Resume},
-		},
 		"ResumeNoHandle": {
 			reason: "An operation without a handle cannot be resumed.",
 			state:  running,
@@ -377,14 +351,6 @@ func TestNext(t *testing.T) {
 			now:    later,
 			want:   Step{Action: Resume, Reason: NoResult},
 		},
-		"OverdueCannotTell": {
-			reason: "An operation should be resumed although the Finder cannot tell.",
-			state:  noResult,
-			can:    with(finder, resumes),
-			lookup: Inconclusive,
-			now:    later,
-			want:   Step{Action: Resume, Reason: NoResult},
-		},
 		"OverdueName": {
 			reason: "The name should be observed when the operation has had its time without a result.",
 			state:  noResult,
@@ -416,12 +382,6 @@ func TestNext(t *testing.T) {
 			want:   Step{Action: Resume, Reason: NoResult},
 		},
 
-		"LookUp": {
-			reason: "The Finder should be asked first.",
-			state:  announced,
-			can:    finder,
-			want:   Step{Action: LookUp},
-		},
 		"LookUpFailed": {
 			reason: "A look-up that failed should be made again.",
 			state:  announced,
@@ -496,38 +456,6 @@ func TestNext(t *testing.T) {
 			state:  State{Phase: Announced, Since: later},
 			can:    finder, lookup: Absent, now: began.Add(150 * time.Second), want: Step{Action: BelieveAbsent},
 		},
-		"AbsentRunning": {
-			reason: "A recorded create may be in progress for as long as it was allowed.",
-			state:  running,
-			can:    finder,
-			lookup: Absent,
-			now:    began.Add(10 * time.Minute),
-			want:   waiting(MayBeInProgress, time.Minute, hourPassed),
-		},
-		"AbsentRunningLater": {
-			reason: "After that, and the grace period, absence should be believed.",
-			state:  running,
-			can:    finder,
-			lookup: Absent,
-			now:    hourPassed,
-			want:   Step{Action: BelieveAbsent},
-		},
-		"AbsentUnknown": {
-			reason: "A create that has ended should need the grace period only.",
-			state:  unknown,
-			can:    finder,
-			lookup: Absent,
-			now:    began.Add(20 * time.Second),
-			want:   waiting(MayBeInProgress, 10*time.Second, gracePassed),
-		},
-		"AbsentUnknownLater": {
-			reason: "After the grace period absence should be believed.",
-			state:  unknown,
-			can:    finder,
-			lookup: Absent,
-			now:    gracePassed,
-			want:   Step{Action: BelieveAbsent},
-		},
 		"AbsentAbandoned": {
 			reason: "A create that nothing waits for may be in progress for as long as it was allowed.",
 			state:  State{Phase: Unknown, Record: recorded(func(r *Record) { r.Abandoned = true })},
@@ -577,12 +505,6 @@ func TestNext(t *testing.T) {
 			can:    tokens,
 			want:   Step{Action: Stop, Reason: NoLookUp},
 		},
-		"Named": {
-			reason: "A name that the create stored should be observed.",
-			state:  named,
-			can:    Can{Find: true, Create: true},
-			want:   Step{Action: Observe},
-		},
 		"NamedFound": {
 			reason: "The name that the create has stored should count, not the Finder.",
 			state:  named,
@@ -620,19 +542,6 @@ func TestNext(t *testing.T) {
 			want:     Step{Action: Repeat},
 		},
 
-		"TokenObserve": {
-			reason: "A create should be observed before it is repeated.",
-			state:  running,
-			can:    tokens,
-			want:   Step{Action: Observe},
-		},
-		"TokenRepeat": {
-			reason:   "A create with a token should be repeated.",
-			state:    running,
-			can:      tokens,
-			observed: Absent,
-			want:     Step{Action: Repeat},
-		},
 		"TokenDeleting": {
 			reason:   "A repetition should find the external resource to delete.",
 			state:    running,
@@ -662,14 +571,6 @@ func TestNext(t *testing.T) {
 			can:      names,
 			observed: Absent,
 			want:     Step{Action: Repeat},
-		},
-		"NameDeleting": {
-			reason:   "A unique name should find the external resource to delete without a repetition.",
-			state:    running,
-			can:      names,
-			deleting: true,
-			observed: Absent,
-			want:     waiting(MayBeInProgress, time.Second, hourPassed),
 		},
 		"NameNotAllowed": {
 			reason:   "A name should tell that nothing was created without a repetition.",

@@ -61,19 +61,6 @@ func TestOf(t *testing.T) {
 		annotations map[string]string
 		want        want
 	}{
-		"None": {reason: "An object without annotations should have no create.", want: want{}},
-		"Announced": {
-			reason:      "A create that was announced should have an unknown outcome.",
-			annotations: ends(at2, at1, ""),
-			want: want{
-				Phase:        Announced,
-				Announcement: at2,
-				Since:        at2,
-				Confirmed:    true,
-				Incomplete:   true,
-				MayExist:     true,
-			},
-		},
 		"AnnouncedTwice": {
 			reason:      "Another create should be open until the time that was stored, by a clock that may be behind.",
 			annotations: ends(at2, "", "", AnnotationKeyOpenUntil, at1),
@@ -100,36 +87,6 @@ func TestOf(t *testing.T) {
 			reason:      "The first create should be announced, too.",
 			annotations: ends(at1, "", ""),
 			want:        want{Phase: Announced, Announcement: at1, Since: at1, Incomplete: true, MayExist: true},
-		},
-		"Failed": {
-			reason:      "A create that failed should be known to have created nothing.",
-			annotations: ends(at1, "", at1),
-			want:        want{Phase: Failed, Announcement: at1, Since: at1, Ended: at1},
-		},
-		"FailedAfter": {
-			reason:      "The external resource of an earlier success may exist although a later create failed.",
-			annotations: ends(at2, at1, at3),
-			want: want{
-				Phase:        Failed,
-				Announcement: at2,
-				Since:        at2,
-				Ended:        at3,
-				Confirmed:    true,
-				MayExist:     true,
-			},
-		},
-		"Created": {
-			reason:      "A create that succeeded should be known to have created something.",
-			annotations: ends(at1, at1, at1, meta.AnnotationKeyExternalName, "n"),
-			want: want{
-				Phase:        Created,
-				Name:         "n",
-				Announcement: at1,
-				Since:        at1,
-				Ended:        at1,
-				Confirmed:    true,
-				MayExist:     true,
-			},
 		},
 		"NoTimestamp": {
 			reason:      "An announcement that upstream cannot read should not count.",
@@ -175,18 +132,6 @@ func TestOf(t *testing.T) {
 				HasRecord:    true,
 				Incomplete:   true,
 				MayExist:     true,
-			},
-		},
-		"RecordFailed": {
-			reason:      "A record should say that its create failed.",
-			annotations: ends(at1, "", at2, record(recordFailed)...),
-			want: want{
-				Phase:        Failed,
-				Announcement: at1,
-				Since:        at1,
-				Ended:        at2,
-				Recorded:     true,
-				HasRecord:    true,
 			},
 		},
 		"RecordFailedLate": {
@@ -466,11 +411,6 @@ func TestRecord_WithFailure(t *testing.T) {
 
 		abandoned bool
 	}{
-		"Failed": {
-			reason: "A create whose error is an answer should have failed.",
-			record: Record{Type: Create},
-			want:   RecordFailed,
-		},
 		"Unknown": {
 			reason:  "A create without an answer should have an unknown outcome.",
 			record:  Record{Type: Create},
@@ -486,11 +426,6 @@ func TestRecord_WithFailure(t *testing.T) {
 		"Repeated": {
 			reason: "A failed repetition should say nothing about the first attempt.",
 			record: Record{Type: Create, Repeated: true},
-			want:   RecordUnknown,
-		},
-		"Named": {
-			reason: "A create that stored a name should have created something.",
-			record: Record{Type: Create, Named: true},
 			want:   RecordUnknown,
 		},
 		"NamedUpdate": {
