@@ -52,20 +52,40 @@ func (*bucketWithoutConditions) SetConditions(...xpv2.Condition) {}
 
 func (f *bucketWithoutConditions) DeepCopyObject() runtime.Object { return &bucketWithoutConditions{} }
 
-func TestNewReconciler_InvalidOptions(t *testing.T) {
-	var (
-		nilManager     *xpfake.Manager
-		nilLogger      *nilLog
-		nilFinalizer   *resource.APIFinalizer
-		nilInitializer *upstream.NameAsExternalName
-		nilUpdater     upstream.CriticalAnnotationUpdateFn
-		nilRecorder    *event.APIRecorder
-		nilConnector   *upstream.NopConnector
-		nilTypedFn     managed.TypedExternalConnectorFn[*v1alpha1.Bucket]
-		nilFinder      *kit.FakeFinder
-	)
-	api := testkit.NewAPI()
-	kind := resource.ManagedKind(testkit.BucketKind())
+// A refusal is a configuration that a constructor refuses with a panic, whose error contains wantErr.
+type refusal struct {
+	wantErr   string
+	construct func()
+}
+
+func expectRefusals(t *testing.T, reason string, cases map[string]refusal) {
+	t.Helper()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				err, _ := recover().(error)
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) ||
+					strings.Contains(err.Error(), "nil pointer") {
+					t.Errorf("\n%s\nwant a panic with an error that contains %q, got %v", reason, tc.wantErr, err)
+				}
+			}()
+			tc.construct()
+		})
+	}
+}
+
+// newWith returns a function that constructs a reconciler of buckets with options.
+func newWith(m manager.Manager, options ...managed.ReconcilerOption) func() {
+	return func() {
+		managed.NewReconciler(
+			m, resource.ManagedKind(testkit.BucketKind()), append(options, managed.WithManagementPolicies())...,
+		)
+	}
+}
+
+func TestNewReconciler_InvalidManager(t *testing.T) {
+	var nilManager *xpfake.Manager
+	api, kind := testkit.NewAPI(), resource.ManagedKind(testkit.BucketKind())
 	exampleKind := func(k string) resource.ManagedKind {
 		return resource.ManagedKind(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: k})
 	}
@@ -73,526 +93,192 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind(exampleKind("Claim")), &xpfake.CompositeClaim{})
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind(exampleKind("Forgetful")), &bucketWithoutConditions{})
 	m := &xpfake.Manager{Client: api.Client(), Scheme: scheme}
-
-	// withOption returns a function that constructs a reconciler with an option.
-	withOption := func(o func() managed.ReconcilerOption) func() {
-		return func() { managed.NewReconciler(api.Manager(), kind, managed.WithManagementPolicies(), o()) }
+	async := func(m manager.Manager) func() {
+		return newWith(m, kit.WithClient(managed.ExternalClientFns{}), asyncstate.With(asyncstate.NewTracker()))
 	}
-	usages := testkit.ProviderConfigUsageKind()
-	nop := upstream.ExternalConnectDisconnectorFns{}
+	newOf := func(m manager.Manager, of resource.ManagedKind) func() {
+		return func() { managed.NewReconciler(m, of) }
+	}
 
-	// withUsages returns a function that constructs a reconciler with a kind of usages.
-	withUsages := func(k schema.GroupVersionKind) func() {
+	expectRefusals(t, "We should refuse a manager or a kind with which each reconcile would fail.", map[string]refusal{
+		"NoManager":         {"pass the one that the controller is added to", newOf(nil, kind)},
+		"NilManager":        {"pass the one that the controller is added to", newOf(nilManager, kind)},
+		"NoClient":          {"has no client", newOf(&xpfake.Manager{Scheme: scheme}, kind)},
+		"NoScheme":          {"has no scheme", newOf(&xpfake.Manager{Client: api.Client()}, kind)},
+		"UnknownKind":       {"add its API package to the manager's scheme", newOf(m, exampleKind("Unknown"))},
+		"NotManaged":        {"is not a managed resource", newOf(m, exampleKind("Claim"))},
+		"WithoutConditions": {"does not keep the conditions", newOf(m, exampleKind("Forgetful"))},
+		"TrackerRefused":    {"cannot add the tracker of operations", async(stoppedManager{api.Manager()})},
+		"RunsNoTracker":     {"can't run the tracker of operations", async(m)},
+		"ReleaserNoName":    {"without a manager", func() { usage.NewReleaser(nil, testkit.ProviderConfigUsageKind()) }},
+	})
+}
+
+func TestNewReconciler_NilArguments(t *testing.T) {
+	var (
+		nilLogger      *nilLog
+		nilFinalizer   *resource.APIFinalizer
+		nilInitializer *upstream.NameAsExternalName
+		nilRecorder    *event.APIRecorder
+		nilConnector   *upstream.NopConnector
+		nilTypedFn     managed.TypedExternalConnectorFn[*v1alpha1.Bucket]
+		nilFinder      *kit.FakeFinder
+	)
+	api := testkit.NewAPI()
+	with := func(o func() managed.ReconcilerOption) func() {
+		return func() { newWith(api.Manager(), o())() }
+	}
+	initializers := func(i ...managed.Initializer) func() {
+		return func() { managed.WithInitializers(i...) }
+	}
+
+	expectRefusals(t, "We should refuse nil at construction, because each reconcile would fail.", map[string]refusal{
+		"Option":    {"leave it out", newWith(api.Manager(), nil)},
+		"Connector": {"WithExternalConnector was given a nil", func() { managed.WithExternalConnector(nilConnector) }},
+		"ConnectDisconnector": {
+			"WithExternalConnectDisconnector was given a nil", func() { managed.WithExternalConnectDisconnector(nil) },
+		},
+		"TypedConnector": {
+			"WithTypedExternalConnector was given a nil", func() { managed.WithTypedExternalConnector(nilTypedFn) },
+		},
+		"TypedConnectDisconnector": {
+			"WithTypedExternalConnectDisconnector was given a nil",
+			func() { managed.WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil) },
+		},
+		"Finalizer":   {"WithFinalizer was given nil", func() { managed.WithFinalizer(nilFinalizer) }},
+		"Initializer": {"WithInitializers (argument 1) was given nil", initializers(nilInitializer)},
+		"InitializerSecond": {
+			"WithInitializers (argument 2) was given nil", initializers(upstream.InitializerChain{}, nil),
+		},
+		"InitializerFn": {
+			"WithInitializers (argument 1) was given nil", initializers(managed.InitializerFn(nil)),
+		},
+		"InitializerInChain": {
+			"WithInitializers (argument 1.2) was given nil",
+			initializers(upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer}),
+		},
+		"Logger":   {"WithLogger was given nil", func() { managed.WithLogger(nilLogger) }},
+		"Recorder": {"WithRecorder was given nil", func() { managed.WithRecorder(nilRecorder) }},
+		"ReferenceResolver": {"WithReferenceResolver was given nil", with(func() managed.ReconcilerOption {
+			return managed.WithReferenceResolver(upstream.ReferenceResolverFn(nil))
+		})},
+		"ReferenceResolverOfUpstream": {"WithReferenceResolver was given nil", with(func() managed.ReconcilerOption {
+			return managed.Upstream(upstream.WithReferenceResolver(nil))
+		})},
+		"MetricRecorder": {"WithMetricRecorder was given nil", with(func() managed.ReconcilerOption {
+			return managed.WithMetricRecorder((*upstream.MRMetricRecorder)(nil))
+		})},
+		"PollIntervalHook": {"WithPollIntervalHook was given nil", with(func() managed.ReconcilerOption {
+			return managed.WithPollIntervalHook(nil)
+		})},
+		"ChangeLogger": {"WithChangeLogger was given nil", with(func() managed.ReconcilerOption {
+			return managed.WithChangeLogger(nil)
+		})},
+		"CriticalAnnotationUpdater": {"WithCriticalAnnotationUpdater was given nil", func() {
+			managed.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil))
+		}},
+		"Tracker":              {"asyncstate.With was given nil", func() { asyncstate.With(nil) }},
+		"Finder":               {"pass a Finder", func() { resolve.With(nil) }},
+		"FinderPointer":        {"pass a Finder", func() { resolve.With(nilFinder) }},
+		"FinderConnector":      {"FindWithConnector was given a nil", func() { resolve.FindWithConnector(nilConnector) }},
+		"FinderTypedConnector": {"FindWithTypedConnector was", func() { resolve.FindWithTypedConnector(nilTypedFn) }},
+		"ReservationKey":       {"reservation.WithKey", func() { reservation.WithKey(nil) }},
+		"ProviderConfigKey": {"ProviderConfigKey", func() {
+			reservation.ProviderConfigKey(nil, v1alpha1.GroupVersion(), "spec.account")
+		}},
+		"RateLimits":      {"ratelimit.With", func() { ratelimit.With(nil) }},
+		"RateLimitOption": {"ratelimit.New", func() { ratelimit.New(1, 1, nil) }},
+		"AccountKey":      {"WithAccountKey", func() { ratelimit.WithAccountKey(nil) }},
+		"UsageTrackerClient": {"without a client and a usage", func() {
+			usage.NewProviderConfigUsageTracker(nil, &v1alpha1.ProviderConfigUsage{})
+		}},
+		"UsageTrackerUsage": {"without a client and a usage", func() {
+			usage.NewLegacyProviderConfigUsageTracker(api.Client(), nil)
+		}},
+	})
+}
+
+func TestNewReconciler_InvalidOptions(t *testing.T) {
+	api := testkit.NewAPI()
+	m, untyped := api.Manager(), kit.WithClient(managed.ExternalClientFns{})
+	databases := kit.NewTypedConnector[*v1alpha1.Database](kit.FakeProvider{}, nil)
+	typed := managed.WithTypedExternalConnector(kit.NewTypedConnector[*v1alpha1.Bucket](kit.FakeProvider{}, nil))
+	noKey := func(context.Context, resource.Managed) (string, error) { return "", nil }
+	usagesOf := func(k schema.GroupVersionKind) func() {
 		return func() { kit.NewBucketReconciler(api, usage.WithProtection(k)) }
 	}
-	withUpstream := func(o upstream.ReconcilerOption) func() {
-		return withOption(
-			func() managed.ReconcilerOption { return managed.Upstream(upstream.WithTimeout(time.Minute), o) },
-		)
-	}
-	databases := kit.NewTypedConnector[*v1alpha1.Database](kit.FakeProvider{}, nil)
-	buckets := kit.NewTypedConnector[*v1alpha1.Bucket](kit.FakeProvider{}, nil)
-	cases := map[string]struct {
-		reason    string
-		wantErr   string
-		construct func()
-	}{
-		"NoManager": {
-			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
-			wantErr:   "pass the one that the controller is added to",
-			construct: func() { managed.NewReconciler(nil, kind) },
-		},
-		"NilManager": {
-			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
-			wantErr:   "pass the one that the controller is added to",
-			construct: func() { managed.NewReconciler(nilManager, kind) },
-		},
-		"NoClient": {
-			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
-			wantErr:   "has no client",
-			construct: func() { managed.NewReconciler(&xpfake.Manager{Scheme: scheme}, kind) },
-		},
-		"NoScheme": {
-			reason:    "We should refuse a manager without a scheme.",
-			wantErr:   "has no scheme",
-			construct: func() { managed.NewReconciler(&xpfake.Manager{Client: api.Client()}, kind) },
-		},
-		"UnknownKind": {
-			reason:    "As with upstream, we should refuse a kind that is not a registered managed resource.",
-			wantErr:   "add its API package to the manager's scheme",
-			construct: func() { managed.NewReconciler(m, exampleKind("Unknown")) },
-		},
-		"NotManaged": {
-			reason:    "As with upstream, we should refuse a kind that is not a registered managed resource.",
-			wantErr:   "is not a managed resource",
-			construct: func() { managed.NewReconciler(m, exampleKind("Claim")) },
-		},
-		"WithoutConditions": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "does not keep the conditions",
-			construct: func() { managed.NewReconciler(m, exampleKind("Forgetful")) },
-		},
-		"NilOption": {
-			reason:    "We should refuse a nil option.",
-			wantErr:   "leave it out",
-			construct: withOption(func() managed.ReconcilerOption { return nil }),
-		},
-		"NilConnectorPointer": {
-			reason:  "We should refuse a nil connector.",
-			wantErr: "WithExternalConnector was given a nil",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithExternalConnector(nilConnector) },
-			),
-		},
-		"NilConnecter": {
-			reason:    "We should refuse a nil connector.",
-			wantErr:   "given a nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithExternalConnecter(nil) }),
-		},
-		"NilConnectDisconnector": {
-			reason:  "We should refuse a nil connector.",
-			wantErr: "WithExternalConnectDisconnector was given a nil",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnector(nil) },
-			),
-		},
-		"NilConnectDisconnecter": {
-			reason:  "We should refuse a nil connector.",
-			wantErr: "given a nil",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithExternalConnectDisconnecter(nil) },
-			),
-		},
-		"NilTypedFn": {
-			reason:  "We should refuse a nil connector.",
-			wantErr: "WithTypedExternalConnector was given a nil",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(nilTypedFn) },
-			),
-		},
-		"NilTypedConnectDisconnect": {
-			reason:  "We should refuse a nil connector.",
-			wantErr: "WithTypedExternalConnectDisconnector was given a nil",
-			construct: withOption(
-				func() managed.ReconcilerOption {
-					return managed.WithTypedExternalConnectDisconnector[*v1alpha1.Bucket](nil)
-				},
-			),
-		},
-		"NilTypedDisconnecter": {
-			reason:  "We should refuse a nil connector.",
-			wantErr: "given a nil",
-			construct: withOption(
-				func() managed.ReconcilerOption {
-					return managed.WithTypedExternalConnectDisconnecter[*v1alpha1.Bucket](nil)
-				},
-			),
-		},
-		"ConnectorOfAnotherKind": {
-			reason:  "We should refuse a connector for another kind.",
-			wantErr: "*v1alpha1.Database",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithTypedExternalConnector(databases) },
-			),
-		},
-		"TypedAndUntyped": {
-			reason:  "We should refuse a typed connector beside an untyped one.",
-			wantErr: "exclude each other",
-			construct: func() {
-				managed.NewReconciler(
-					api.Manager(), kind, managed.WithTypedExternalConnector(buckets),
-					kit.WithClient(managed.ExternalClientFns{}),
-				)
-			},
-		},
-		"UntypedAndTyped": {
-			reason:  "We should refuse a typed connector beside an untyped one.",
-			wantErr: "exclude each other",
-			construct: func() {
-				managed.NewReconciler(
-					api.Manager(), kind, kit.WithClient(managed.ExternalClientFns{}),
-					managed.WithTypedExternalConnector(buckets),
-				)
-			},
-		},
-		"ManagerRefuses": {
-			reason:  "We should refuse asyncstate.With if the manager can't run the tracker of operations.",
-			wantErr: "cannot add the tracker of operations to the manager",
-			construct: func() {
-				managed.NewReconciler(
-					stoppedManager{api.Manager()}, kind, managed.WithManagementPolicies(), kit.WithClient(
-						managed.ExternalClientFns{},
-					),
-					asyncstate.With(asyncstate.NewTracker()),
-				)
-			},
-		},
-		"ManagerRunsNothing": {
-			reason:  "We should refuse asyncstate.With if the manager can't run the tracker of operations.",
-			wantErr: "can't run the tracker of operations",
-			construct: func() {
-				managed.NewReconciler(
-					m, kind, managed.WithManagementPolicies(), kit.WithClient(
-						managed.ExternalClientFns{},
-					), asyncstate.With(asyncstate.NewTracker()),
-				)
-			},
-		},
+	example := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"}
+
+	expectRefusals(t, "We should refuse options that have no effect, or can never work.", map[string]refusal{
+		"ConnectorOfAnotherKind": {"*v1alpha1.Database", newWith(m, managed.WithTypedExternalConnector(databases))},
+		"TypedAndUntyped":        {"exclude each other", newWith(m, typed, untyped)},
+		"UntypedAndTyped":        {"exclude each other", newWith(m, untyped, typed)},
 		"AsyncNotStored": {
-			reason:  "We should refuse asyncstate.With without persistence, because the result of an operation could be lost.",
-			wantErr: "WithoutExternalNamePersistence exclude each other",
-			construct: func() {
-				managed.NewReconciler(
-					api.Manager(), kind, kit.WithClient(
-						managed.ExternalClientFns{},
-					), asyncstate.With(asyncstate.NewTracker()),
-					managed.WithoutExternalNamePersistence(),
-				)
-			},
+			"WithoutExternalNamePersistence exclude each other",
+			newWith(m, untyped, asyncstate.With(asyncstate.NewTracker()), managed.WithoutExternalNamePersistence()),
 		},
-		"NilFinalizerPointer": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithFinalizer was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithFinalizer(nilFinalizer) }),
-		},
-		"NilInitializer": {
-			reason:  "We should refuse it at construction, because each reconcile would fail.",
-			wantErr: "WithInitializers (argument 2) was given nil",
-			construct: withOption(func() managed.ReconcilerOption {
-				return managed.WithInitializers(upstream.InitializerChain{}, nil)
-			}),
-		},
-		"NilInChain": {
-			reason:  "We should refuse it at construction, because each reconcile would fail.",
-			wantErr: "WithInitializers (argument 1.2) was given nil",
-			construct: withOption(func() managed.ReconcilerOption {
-				return managed.WithInitializers(
-					upstream.InitializerChain{upstream.InitializerChain(nil), nilInitializer},
-				)
-			}),
-		},
-		"NilInitializerPointer": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithInitializers (argument 1) was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithInitializers(nilInitializer) }),
-		},
-		"NilLoggerPointer": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithLogger was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithLogger(nilLogger) }),
-		},
-		"NilRecorderPointer": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithRecorder was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithRecorder(nilRecorder) }),
-		},
-		"NilResolverFn": {
-			reason:  "We should refuse it at construction, because each reconcile would fail.",
-			wantErr: "WithReferenceResolver was given nil",
-			construct: withOption(
-				func() managed.ReconcilerOption {
-					return managed.WithReferenceResolver(upstream.ReferenceResolverFn(nil))
-				},
-			),
-		},
-		"NilMetricsPointer": {
-			reason:  "We should refuse it at construction, because each reconcile would fail.",
-			wantErr: "WithMetricRecorder was given nil",
-			construct: withOption(
-				func() managed.ReconcilerOption {
-					return managed.WithMetricRecorder((*upstream.MRMetricRecorder)(nil))
-				},
-			),
-		},
-		"NilPollIntervalHook": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithPollIntervalHook was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithPollIntervalHook(nil) }),
-		},
-		"NilChangeLogger": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "WithChangeLogger was given nil",
-			construct: withOption(func() managed.ReconcilerOption { return managed.WithChangeLogger(nil) }),
-		},
-		"NilOfUpstream": {
-			reason:  "We should refuse it at construction, because each reconcile would fail.",
-			wantErr: "WithReferenceResolver was given nil",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.Upstream(upstream.WithReferenceResolver(nil)) },
-			),
-		},
-		"NilInitializerFn": {
-			reason:  "We should refuse it at construction, because each reconcile would fail.",
-			wantErr: "WithInitializers (argument 1) was given nil",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithInitializers(managed.InitializerFn(nil)) },
-			),
-		},
-		"NilUpdaterFn": {
-			reason:  "We should refuse it at construction, because each reconcile would fail.",
-			wantErr: "WithCriticalAnnotationUpdater was given nil",
-			construct: withOption(
-				func() managed.ReconcilerOption { return managed.WithCriticalAnnotationUpdater(nilUpdater) },
-			),
-		},
-		"Finder": {
-			reason:    "We should refuse a nil finder.",
-			wantErr:   "pass a Finder",
-			construct: func() { resolve.With(nil) },
-		},
-		"FinderPointer": {
-			reason:    "We should refuse a finder that is a nil pointer.",
-			wantErr:   "pass a Finder",
-			construct: func() { resolve.With(nilFinder) },
-		},
-		"WithResolveAfter": {
-			reason:    "We should refuse a deadline of less than a second, because upstream's timestamps are seconds.",
-			wantErr:   "was given 999ms",
-			construct: func() { resolve.WithAfter(999 * time.Millisecond) },
-		},
-		"ResolveAfterAlone": {
-			reason:    "We should refuse an option that has no effect.",
-			wantErr:   "resolve.WithAfter was given without resolve.With",
-			construct: withOption(func() managed.ReconcilerOption { return resolve.WithAfter(time.Second) }),
-		},
-		"FinderConnector": {
-			reason:    "We should refuse a nil connector.",
-			wantErr:   "FindWithConnector was given a nil connector",
-			construct: func() { resolve.FindWithConnector(nilConnector) },
-		},
-		"FinderTypedConnector": {
-			reason:    "We should refuse a nil typed connector.",
-			wantErr:   "FindWithTypedConnector was given a nil connector",
-			construct: func() { resolve.FindWithTypedConnector(nilTypedFn) },
-		},
-		"ConfirmationTimes": {
-			reason:    "We should refuse a confirmation that needs no observation.",
-			wantErr:   "n = 0",
-			construct: func() { confirm.With(0, time.Second) },
-		},
-		"ConfirmationInterval": {
-			reason:    "We should refuse a confirmation without an interval.",
-			wantErr:   "interval of 0s",
-			construct: func() { confirm.With(1, 0) },
-		},
-		"ConfirmationNegative": {
-			reason:    "We should refuse a confirmation with a negative interval.",
-			wantErr:   "interval of -1s",
-			construct: func() { confirm.With(1, -time.Second) },
-		},
-		"ReservationNamespace": {
-			reason:    "We should refuse an empty namespace for leases.",
-			wantErr:   `the namespace ""`,
-			construct: func() { reservation.With("") },
-		},
-		"ReservationBadNamespace": {
-			reason:    "We should refuse an invalid namespace for leases.",
-			wantErr:   `the namespace "Crossplane System"`,
-			construct: func() { reservation.With("Crossplane System") },
-		},
-		"ReservationKey": {
-			reason:    "We should refuse a nil key function.",
-			wantErr:   "reservation.WithKey",
-			construct: func() { reservation.WithKey(nil) },
-		},
-		"ReservationKeyAlone": {
-			reason:  "We should refuse an option that has no effect.",
-			wantErr: "reservation.WithKey was given without reservation.With",
-			construct: withOption(func() managed.ReconcilerOption {
-				return reservation.WithKey(func(context.Context, resource.Managed) (string, error) { return "", nil })
-			}),
-		},
-		"RateZero": {
-			reason:    "We should refuse a rate or burst of zero, because no reconcile would start.",
-			wantErr:   "greater than 0",
-			construct: func() { ratelimit.New(0, 1) },
-		},
-		"RateNegative": {
-			reason:    "We should refuse a negative rate.",
-			wantErr:   "greater than 0",
-			construct: func() { ratelimit.New(-1, 1) },
-		},
-		"RateNaN": {
-			reason:    "We should refuse a rate that is not a number.",
-			wantErr:   "greater than 0",
-			construct: func() { ratelimit.New(math.NaN(), 1) },
-		},
-		"RateInfinite": {
-			reason:    "We should refuse an infinite rate.",
-			wantErr:   "greater than 0",
-			construct: func() { ratelimit.New(math.Inf(1), 1) },
-		},
-		"BurstZero": {
-			reason:    "We should refuse a rate or burst of zero, because no reconcile would start.",
-			wantErr:   "1 or more",
-			construct: func() { ratelimit.New(1, 0) },
-		},
-		"RateLimitsNil": {
-			reason:    "We should refuse rate limits without a rate.",
-			wantErr:   "ratelimit.With",
-			construct: func() { ratelimit.With(nil) },
-		},
-		"RateLimitsEmpty": {
-			reason:    "We should refuse rate limits without a rate.",
-			wantErr:   "ratelimit.With",
-			construct: func() { ratelimit.With(&ratelimit.Limits{}) },
-		},
-		"RateLimitOption": {
-			reason:    "We should refuse a nil option.",
-			wantErr:   "ratelimit.New",
-			construct: func() { ratelimit.New(1, 1, nil) },
-		},
-		"AccountKeyNil": {
-			reason:    "We should refuse a nil key function.",
-			wantErr:   "WithAccountKey",
-			construct: func() { ratelimit.WithAccountKey(nil) },
-		},
-		"ProviderConfigKeyClient": {
-			reason:    "We should refuse a manager or client that is missing, because nothing can be read.",
-			wantErr:   "ProviderConfigKey",
-			construct: func() { reservation.ProviderConfigKey(nil, v1alpha1.GroupVersion(), "spec.account") },
-		},
-		"ProviderConfigKeyField": {
-			reason:    "We should refuse a key without a field, because all provider configs would share it.",
-			wantErr:   "ProviderConfigKey",
-			construct: func() { reservation.ProviderConfigKey(api.Client(), v1alpha1.GroupVersion()) },
-		},
-		"UsageEmpty": {
-			reason:    "We should refuse an empty kind of usages.",
-			wantErr:   "usage.WithProtection was given the kind",
-			construct: withUsages(schema.GroupVersionKind{}),
-		},
-		"UsageVersion": {
-			reason:    "We should refuse a kind of usages without a version.",
-			wantErr:   "usage.WithProtection was given the kind",
-			construct: withUsages(schema.GroupVersionKind{Group: "example.org", Kind: "Usage"}),
-		},
-		"Tracker": {
-			reason:    "We should refuse a nil tracker.",
-			wantErr:   "asyncstate.With was given nil",
-			construct: func() { asyncstate.With(nil) },
-		},
-		"UsageUnknown": {
-			reason:    "We should refuse a kind of usages that is not in the scheme.",
-			wantErr:   "AddToScheme: no kind",
-			construct: withUsages(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Usage"}),
-		},
-		"UsageOther": {
-			reason:    "We should refuse a kind that is not a usage.",
-			wantErr:   "is not a usage",
-			construct: withUsages(testkit.DatabaseKind()),
-		},
-		"UsageLegacy": {
-			reason:    "We should refuse legacy usages for a modern managed resource.",
-			wantErr:   "one of them is legacy",
-			construct: withUsages(testkit.LegacyProviderConfigUsageKind()),
-		},
-		"UsageTrackerClient": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "without a client and a usage",
-			construct: func() { usage.NewProviderConfigUsageTracker(nil, &v1alpha1.ProviderConfigUsage{}) },
-		},
-		"UsageTrackerKind": {
-			reason:    "We should refuse it at construction, because each reconcile would fail.",
-			wantErr:   "without a client and a usage",
-			construct: func() { usage.NewLegacyProviderConfigUsageTracker(api.Client(), nil) },
-		},
-		"ReleaserEmpty": {
-			reason:    "We should refuse an empty kind of usages.",
-			wantErr:   "usage.NewReleaser was given the kind",
-			construct: func() { usage.NewReleaser(api.Manager(), schema.GroupVersionKind{}) },
-		},
-		"ReleaserOther": {
-			reason:    "We should refuse a kind that is not a usage.",
-			wantErr:   "is not a usage",
-			construct: func() { usage.NewReleaser(api.Manager(), testkit.BucketKind()) },
-		},
-		"ReleaserManager": {
-			reason:    "We should refuse a nil manager.",
-			wantErr:   "without a manager",
-			construct: func() { usage.NewReleaser(nil, usages) },
-		},
-		"ReleaserUnconditional": {
-			reason:    "We should refuse a kind that is not a usage.",
-			wantErr:   "usage.NewUnconditionalReleaser was given",
-			construct: func() { usage.NewUnconditionalReleaser(api.Manager(), testkit.BucketKind()) },
-		},
-		"UpstreamWithExternalConnector": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithExternalConnector",
-			construct: withUpstream(upstream.WithExternalConnector(&upstream.NopConnector{})),
-		},
-		//nolint:staticcheck // Providers use it.
-		"UpstreamWithExternalConnecter": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithExternalConnector",
-			construct: withUpstream(upstream.WithExternalConnecter(&upstream.NopConnector{})),
-		},
-		//nolint:staticcheck // Providers use it.
-		"UpstreamWithExternalConnectDisconnector": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithExternalConnector",
-			construct: withUpstream(upstream.WithExternalConnectDisconnector(nop)),
-		},
-		//nolint:staticcheck // Providers use it.
-		"UpstreamWithExternalConnectDisconnecter": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithExternalConnector",
-			construct: withUpstream(upstream.WithExternalConnectDisconnecter(nop)),
-		},
-		"UpstreamWithTypedExternalConnector": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithExternalConnector",
-			construct: withUpstream(upstream.WithTypedExternalConnector(buckets)),
-		},
-		//nolint:staticcheck // Providers use it.
-		"UpstreamWithTypedExternalConnectDisconnector": {
-			reason:  "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr: "WithExternalConnector",
-			construct: withUpstream(
-				upstream.WithTypedExternalConnectDisconnector(upstream.NewTypedNopDisconnector(buckets)),
-			),
-		},
-		//nolint:staticcheck // Providers use it.
-		"UpstreamWithTypedExternalConnectDisconnecter": {
-			reason:  "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr: "WithExternalConnector",
-			construct: withUpstream(
-				upstream.WithTypedExternalConnectDisconnecter(upstream.NewTypedNopDisconnector(buckets)),
-			),
-		},
-		"UpstreamWithFinalizer": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithFinalizer",
-			construct: withUpstream(upstream.WithFinalizer(resource.FinalizerFns{})),
-		},
-		"UpstreamWithInitializers": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithInitializers",
-			construct: withUpstream(upstream.WithInitializers()),
-		},
-		"UpstreamWithCriticalAnnotationUpdater": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "WithCriticalAnnotationUpdater",
-			construct: withUpstream(upstream.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil))),
-		},
-		"UpstreamNil": {
-			reason:    "We should refuse an option of upstream's that would bypass Graft.",
-			wantErr:   "leave it out",
-			construct: withUpstream(nil),
-		},
+		"ResolveAfter":         {"was given 999ms", func() { resolve.WithAfter(999 * time.Millisecond) }},
+		"ResolveAfterAlone":    {"WithAfter was given without resolve.With", newWith(m, resolve.WithAfter(time.Second))},
+		"ConfirmationTimes":    {"n = 0", func() { confirm.With(0, time.Second) }},
+		"ConfirmationInterval": {"interval of 0s", func() { confirm.With(1, 0) }},
+		"ConfirmationNegative": {"interval of -1s", func() { confirm.With(1, -time.Second) }},
+		"Namespace":            {`the namespace ""`, func() { reservation.With("") }},
+		"NamespaceInvalid":     {`the namespace "Crossplane System"`, func() { reservation.With("Crossplane System") }},
+		"KeyAlone":             {"WithKey was given without reservation.With", newWith(m, reservation.WithKey(noKey))},
+		"KeyWithoutField": {"ProviderConfigKey", func() {
+			reservation.ProviderConfigKey(api.Client(), v1alpha1.GroupVersion())
+		}},
+		"RateZero":       {"greater than 0", func() { ratelimit.New(0, 1) }},
+		"RateNegative":   {"greater than 0", func() { ratelimit.New(-1, 1) }},
+		"RateNaN":        {"greater than 0", func() { ratelimit.New(math.NaN(), 1) }},
+		"RateInfinite":   {"greater than 0", func() { ratelimit.New(math.Inf(1), 1) }},
+		"BurstZero":      {"1 or more", func() { ratelimit.New(1, 0) }},
+		"LimitsEmpty":    {"ratelimit.With", func() { ratelimit.With(&ratelimit.Limits{}) }},
+		"UsageNoKind":    {"usage.WithProtection was given the kind", usagesOf(schema.GroupVersionKind{Version: "v1"})},
+		"UsageNoVersion": {"usage.WithProtection was given the kind", usagesOf(schema.GroupVersionKind{Kind: "Usage"})},
+		"UsageUnknown":   {"AddToScheme: no kind", usagesOf(example)},
+		"UsageOther":     {"is not a usage", usagesOf(testkit.DatabaseKind())},
+		"UsageLegacy":    {"one of them is legacy", usagesOf(testkit.LegacyProviderConfigUsageKind())},
+		"ReleaserEmpty": {"usage.NewReleaser was given the kind", func() {
+			usage.NewReleaser(m, schema.GroupVersionKind{})
+		}},
+		"ReleaserOther": {"is not a usage", func() { usage.NewReleaser(m, testkit.BucketKind()) }},
+		"ReleaserUnconditional": {"usage.NewUnconditionalReleaser was given", func() {
+			usage.NewUnconditionalReleaser(m, testkit.BucketKind())
+		}},
+	})
+}
+
+func TestUpstream_BypassesGraft(t *testing.T) {
+	buckets := kit.NewTypedConnector[*v1alpha1.Bucket](kit.FakeProvider{}, nil)
+	disconnecting := upstream.NewTypedNopDisconnector(buckets)
+	nop, updater := upstream.ExternalConnectDisconnectorFns{}, upstream.CriticalAnnotationUpdateFn(nil)
+	cases := map[string]refusal{"Nil": {"leave it out", newUpstream(nil)}}
+	//nolint:staticcheck // Providers use the deprecated ones.
+	for name, o := range map[string]upstream.ReconcilerOption{
+		"WithExternalConnector":                upstream.WithExternalConnector(&upstream.NopConnector{}),
+		"WithExternalConnecter":                upstream.WithExternalConnecter(&upstream.NopConnector{}),
+		"WithExternalConnectDisconnector":      upstream.WithExternalConnectDisconnector(nop),
+		"WithExternalConnectDisconnecter":      upstream.WithExternalConnectDisconnecter(nop),
+		"WithTypedExternalConnector":           upstream.WithTypedExternalConnector(buckets),
+		"WithTypedExternalConnectDisconnector": upstream.WithTypedExternalConnectDisconnector(disconnecting),
+		"WithTypedExternalConnectDisconnecter": upstream.WithTypedExternalConnectDisconnecter(disconnecting),
+		"WithFinalizer":                        upstream.WithFinalizer(resource.FinalizerFns{}),
+		"WithInitializers":                     upstream.WithInitializers(),
+		"WithCriticalAnnotationUpdater":        upstream.WithCriticalAnnotationUpdater(updater),
+	} {
+		want := name
+		if strings.Contains(name, "Connect") {
+			want = "WithExternalConnector"
+		}
+		cases[name] = refusal{want, newUpstream(o)}
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				err, _ := recover().(error)
-				if err == nil || !strings.Contains(err.Error(), tc.wantErr) ||
-					strings.Contains(err.Error(), "nil pointer") {
-					t.Errorf("\n%s\nwant a panic with an error that contains %q, got %v", tc.reason, tc.wantErr, err)
-				}
-			}()
-			tc.construct()
-		})
+	expectRefusals(t, "We should refuse an option of upstream's that would bypass Graft.", cases)
+}
+
+func newUpstream(o upstream.ReconcilerOption) func() {
+	return func() {
+		newWith(testkit.NewAPI().Manager(), managed.Upstream(upstream.WithTimeout(time.Minute), o))()
 	}
 }
 
