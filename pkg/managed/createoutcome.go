@@ -242,9 +242,7 @@ func (e *createOutcome) UpdateCriticalAnnotations(ctx context.Context, o client.
 func (e *createOutcome) store(
 	ctx context.Context, s *seam.Session, o client.Object, outcome seam.Changes, a *attempt,
 ) error {
-	all := slices.Concat(outcome, slices.DeleteFunc(s.ChangedAnnotations(o), func(c seam.Change) bool {
-		return slices.ContainsFunc(outcome, func(d seam.Change) bool { return d.Key == c.Key })
-	}))
+	all := slices.Concat(outcome, s.ChangedAnnotations(o).Without(outcome))
 	outcome.Apply(o)
 	err := s.StoreAnnotations(
 		ctx, o, all, seam.Result, func(key, theirs, ours string) {

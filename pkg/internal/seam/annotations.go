@@ -120,12 +120,12 @@ func (s *Session) StoreAnnotations(ctx context.Context, o client.Object, cs Chan
 		for i := range left {
 			left[i].Result = left[i].Result || rule == Result
 		}
-		s.histories.update(s.base, func(e *history) { e.pending = merged(e.pending.without(cs), left) })
+		s.histories.update(s.base, func(e *history) { e.pending = append(e.pending.Without(cs), left...) })
 		return err
 	}
 
 	if keep {
-		s.histories.update(s.base, func(e *history) { e.pending = e.pending.without(cs) })
+		s.histories.update(s.base, func(e *history) { e.pending = e.pending.Without(cs) })
 	}
 
 	if server == nil {

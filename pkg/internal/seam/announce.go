@@ -133,7 +133,8 @@ func (s *Session) Announce(
 	}
 
 	s.unannounced = true
-	if !Permanent(err) && s.histories.failed(o) <= maxAnnounceFailures {
+	failures := s.histories.update(o, func(v *history) { v.failures++ }).failures
+	if !Permanent(err) && failures <= maxAnnounceFailures {
 		return err
 	}
 	failed(o, err)
@@ -181,32 +182,13 @@ func (s *Session) patchConditions(ctx context.Context, cs []xpv2.Condition) (cli
 	if len(body) == 0 {
 		return nil, nil //nolint:nilnil // Nothing to write is an answer.
 	}
-	p, err := guarded(s.base, body)
-	if err != nil {
-		return nil, err
-	}
-	o := Empty(s.base)
-	err = s.client.Status().Patch(ctx, o, p)
-	if kerrors.IsForbidden(err) {
-		// Upstream needs no permission to patch status, so the provider may not have it.
-		o, err = s.storeWholeStatus(ctx, want)
-	}
+	o, err := writeGuarded(ctx, s.client.Status().Patch, s.client.Status().Update, s.options.Live, s.base, body,
+		func(o client.Object) { s.kind.moveStatus(o, want) })
 	if Permanent(err) {
 		s.refusedConditions()
 	}
 	s.noteFailure(err)
 	return o, err
-}
-
-// storeWholeStatus stores the status of want with a write of the whole object. It reads the object
-// first, because base may not be complete.
-func (s *Session) storeWholeStatus(ctx context.Context, want client.Object) (client.Object, error) {
-	o, err := unchangedState(ctx, s.options.Live, s.base)
-	if err != nil {
-		return nil, err
-	}
-	s.kind.moveStatus(o, want)
-	return o, s.client.Status().Update(ctx, o)
 }
 
 // Stamp formats a time for a message. An elapsed time would change in each reconcile.

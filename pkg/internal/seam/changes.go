@@ -146,31 +146,27 @@ func IdentifiesResource(key string) bool {
 
 // Only returns the changes of these annotations.
 func (cs Changes) Only(keys ...string) Changes {
-	var only Changes
-	for _, c := range cs {
-		if slices.Contains(keys, c.Key) {
-			only = append(only, c)
-		}
-	}
-	return only
+	return cs.where(func(c Change) bool { return slices.Contains(keys, c.Key) })
 }
 
 // Needed returns the changes that are stored although the API server refuses the others:
 // records, and annotations that identify the external resource.
 func (cs Changes) Needed() Changes {
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.yields() && !IdentifiesResource(c.Key) })
+	return cs.where(func(c Change) bool { return c.yields() || IdentifiesResource(c.Key) })
 }
 
 // Identifying returns the changes of annotations that identify the external resource.
 func (cs Changes) Identifying() Changes {
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !IdentifiesResource(c.Key) })
+	return cs.where(func(c Change) bool { return IdentifiesResource(c.Key) })
 }
 
-// without returns the changes of annotations that done does not change.
-func (cs Changes) without(done Changes) Changes {
-	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool {
-		return slices.ContainsFunc(done, func(d Change) bool { return d.Key == c.Key })
-	})
+// Without returns the changes of annotations that others do not change.
+func (cs Changes) Without(others Changes) Changes {
+	return cs.where(func(c Change) bool { return len(others.Only(c.Key)) == 0 })
+}
+
+func (cs Changes) where(keep func(c Change) bool) Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !keep(c) })
 }
 
 // overruled is a conflict about the value of an annotation, not about the version of the
@@ -184,13 +180,6 @@ func (o overruled) Unwrap() error { return o.error }
 func IsOverruled(err error) bool {
 	var o overruled
 	return errors.As(err, &o)
-}
-
-// merged returns both, later ones replacing earlier ones of the same key.
-func merged(earlier, later Changes) Changes {
-	out := slices.Concat(later, earlier.without(later))
-	slices.SortFunc(out, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
-	return out
 }
 
 // MaxExternalName is how many bytes an external name may have. The API server allows

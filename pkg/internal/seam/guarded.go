@@ -1,6 +1,7 @@
 package seam
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/pkg/errors"
@@ -38,6 +39,36 @@ func guarded(o client.Object, body map[string]any) (client.Patch, error) {
 		return nil, errors.Wrap(err, "cannot marshal patch")
 	}
 	return client.RawPatch(types.MergePatchType, data), nil
+}
+
+// writeGuarded patches an object whose last known state is current with body, or returns an error if the object has
+// another version. Upstream needs no permission to patch, so the provider may not have it: then apply changes the whole
+// object, which is read before, because current may have changes that must not be stored. It returns the new object.
+func writeGuarded[P, U any](
+	ctx context.Context, patch func(ctx context.Context, o client.Object, p client.Patch, opts ...P) error,
+	update func(ctx context.Context, o client.Object, opts ...U) error, live client.Reader, current client.Object,
+	body map[string]any, apply func(o client.Object),
+) (client.Object, error) {
+	p, err := guarded(current, body)
+	if err != nil {
+		return nil, err
+	}
+	o := Empty(current)
+	if err := patch(ctx, o, p); !kerrors.IsForbidden(err) {
+		return o, err
+	}
+
+	o, err = liveState(ctx, live, current)
+	switch {
+	case err != nil:
+		return nil, err
+	case o == nil:
+		return nil, kerrors.NewNotFound(schema.GroupResource{}, current.GetName())
+	case o.GetResourceVersion() != current.GetResourceVersion():
+		return nil, Conflict(current, "the object has changed since it was read")
+	}
+	apply(o)
+	return o, update(ctx, o)
 }
 
 // Conflict returns the error of an API server whose object has changed since o was read.

@@ -41,13 +41,15 @@ type histories struct {
 	store *store.Store
 	key   store.Key[history]
 
-	// backoffs are the next delays of objects that were postponed since their last success.
+	// backoffs are the next delays of objects that were postponed since their last success. Nothing is kept for others.
 	backoffs store.Key[time.Duration]
 }
 
 func (h *histories) get(o client.Object) history { return h.key.Get(h.store, o) }
 
-func (h *histories) update(o client.Object, fn func(v *history)) { h.key.Update(h.store, o, fn) }
+func (h *histories) update(o client.Object, fn func(v *history)) history {
+	return h.key.Update(h.store, o, fn)
+}
 
 // noteWrite notes that the API server answered a write with o.
 func (h *histories) noteWrite(o client.Object) {
@@ -80,22 +82,4 @@ func (h *histories) doubted(o client.Object) {
 			v.doubt = o.GetResourceVersion()
 		}
 	})
-}
-
-// failed counts a reconcile that could not store the deletion status of o, and returns how
-// many there were in a row.
-func (h *histories) failed(o client.Object) int {
-	n := 0
-	h.update(o, func(v *history) {
-		v.failures++
-		n = v.failures
-	})
-	return n
-}
-
-// succeeded ends the count of failed.
-func (h *histories) succeeded(o client.Object) {
-	if h.get(o).failures > 0 {
-		h.update(o, func(v *history) { v.failures = 0 })
-	}
 }

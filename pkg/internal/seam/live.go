@@ -3,8 +3,6 @@ package seam
 import (
 	"context"
 
-	kerrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -20,21 +18,6 @@ func liveState(ctx context.Context, r client.Reader, o client.Object) (client.Ob
 
 	if live.GetUID() != o.GetUID() {
 		return nil, nil //nolint:nilnil // As above: another object has the name now.
-	}
-	return live, nil
-}
-
-// unchangedState reads o from the API server itself. It returns an error if o no longer exists, or has another
-// version.
-func unchangedState(ctx context.Context, r client.Reader, o client.Object) (client.Object, error) {
-	live, err := liveState(ctx, r, o)
-	switch {
-	case err != nil:
-		return nil, err
-	case live == nil:
-		return nil, kerrors.NewNotFound(schema.GroupResource{}, o.GetName())
-	case live.GetResourceVersion() != o.GetResourceVersion():
-		return nil, Conflict(o, "the object has changed since it was read")
 	}
 	return live, nil
 }

@@ -200,8 +200,8 @@ func (s *Session) open(ctx context.Context, o client.Object) error {
 
 	// An announcement without anything to write succeeds while the API server stores no status. So
 	// one alone must not end the count of failures.
-	if !s.unannounced {
-		s.histories.succeeded(o)
+	if !s.unannounced && s.histories.get(o).failures > 0 {
+		s.histories.update(o, func(v *history) { v.failures = 0 })
 	}
 	return nil
 }

@@ -140,26 +140,6 @@ func (w Writer) patchAnnotations(ctx context.Context, current client.Object, cs 
 		}
 	}
 
-	p, err := guarded(current, map[string]any{"metadata": map[string]any{"annotations": set}})
-	if err != nil {
-		return nil, err
-	}
-	o := Empty(current)
-	err = w.Client.Patch(ctx, o, p)
-	if kerrors.IsForbidden(err) {
-		// Upstream needs no permission to patch, so the provider may not have it.
-		return w.updateAnnotations(ctx, current, cs)
-	}
-	return o, err
-}
-
-// updateAnnotations does the same as patchAnnotations with a write of the whole object. It
-// reads the object first, because current may have unstored changes.
-func (w Writer) updateAnnotations(ctx context.Context, current client.Object, cs Changes) (client.Object, error) {
-	o, err := unchangedState(ctx, w.Live, current)
-	if err != nil {
-		return nil, err
-	}
-	cs.Apply(o)
-	return o, w.Client.Update(ctx, o)
+	body := map[string]any{"metadata": map[string]any{"annotations": set}}
+	return writeGuarded(ctx, w.Client.Patch, w.Client.Update, w.Live, current, body, cs.Apply)
 }
