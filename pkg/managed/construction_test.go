@@ -110,7 +110,7 @@ func TestNewReconciler_InvalidManager(t *testing.T) {
 		"WithoutConditions": {"does not keep the conditions", newOf(m, exampleKind("Forgetful"))},
 		"TrackerRefused":    {"cannot add the tracker of operations", async(stoppedManager{api.Manager()})},
 		"RunsNoTracker":     {"can't run the tracker of operations", async(m)},
-		"ReleaserNoName":    {"without a manager", func() { usage.NewReleaser(nil, testkit.ProviderConfigUsageKind()) }},
+		"Releaser":          {"without a manager", func() { usage.NewReleaser(nil, testkit.ProviderConfigUsageKind()) }},
 	})
 }
 
@@ -177,12 +177,12 @@ func TestNewReconciler_NilArguments(t *testing.T) {
 		"CriticalAnnotationUpdater": {"WithCriticalAnnotationUpdater was given nil", func() {
 			managed.WithCriticalAnnotationUpdater(upstream.CriticalAnnotationUpdateFn(nil))
 		}},
-		"Tracker":              {"asyncstate.With was given nil", func() { asyncstate.With(nil) }},
-		"Finder":               {"pass a Finder", func() { resolve.With(nil) }},
-		"FinderPointer":        {"pass a Finder", func() { resolve.With(nilFinder) }},
-		"FinderConnector":      {"FindWithConnector was given a nil", func() { resolve.FindWithConnector(nilConnector) }},
-		"FinderTypedConnector": {"FindWithTypedConnector was", func() { resolve.FindWithTypedConnector(nilTypedFn) }},
-		"ReservationKey":       {"reservation.WithKey", func() { reservation.WithKey(nil) }},
+		"Tracker":        {"asyncstate.With was given nil", func() { asyncstate.With(nil) }},
+		"Finder":         {"pass a Finder", func() { resolve.With(nil) }},
+		"FinderPointer":  {"pass a Finder", func() { resolve.With(nilFinder) }},
+		"FinderOf":       {"FindWithConnector was", func() { resolve.FindWithConnector(nilConnector) }},
+		"FinderOfTyped":  {"FindWithTypedConnector was", func() { resolve.FindWithTypedConnector(nilTypedFn) }},
+		"ReservationKey": {"reservation.WithKey", func() { reservation.WithKey(nil) }},
 		"ProviderConfigKey": {"ProviderConfigKey", func() {
 			reservation.ProviderConfigKey(nil, v1alpha1.GroupVersion(), "spec.account")
 		}},
@@ -218,7 +218,7 @@ func TestNewReconciler_InvalidOptions(t *testing.T) {
 			newWith(m, untyped, asyncstate.With(asyncstate.NewTracker()), managed.WithoutExternalNamePersistence()),
 		},
 		"ResolveAfter":         {"was given 999ms", func() { resolve.WithAfter(999 * time.Millisecond) }},
-		"ResolveAfterAlone":    {"WithAfter was given without resolve.With", newWith(m, resolve.WithAfter(time.Second))},
+		"ResolveAfterAlone":    {"was given without resolve.With", newWith(m, resolve.WithAfter(time.Second))},
 		"ConfirmationTimes":    {"n = 0", func() { confirm.With(0, time.Second) }},
 		"ConfirmationInterval": {"interval of 0s", func() { confirm.With(1, 0) }},
 		"ConfirmationNegative": {"interval of -1s", func() { confirm.With(1, -time.Second) }},
