@@ -22,13 +22,16 @@ func (b backoff) after(n int) time.Duration {
 }
 
 // end returns when the wait after the operation of r is over.
-func (b backoff) end(r *creation.Record) time.Time {
-	if r.Ended == nil || r.Ended.After(time.Now()) {
+func (b backoff) end(r *creation.Record, now time.Time) time.Time {
+	if r.Ended == nil || r.Ended.After(now) {
 		// The clock of another machine is ahead. Waiting for it could take years.
 		return time.Time{}
 	}
 	return r.Ended.Add(b.after(r.Failures))
 }
+
+// until returns how long the wait after the operation of r lasts from now. It is not positive if it is over.
+func (b backoff) until(r *creation.Record) time.Duration { return time.Until(b.end(r, time.Now())) }
 
 // left returns how long the next operation of mg after r has to wait. A changed spec ends the
 // wait. r may be nil.
@@ -36,5 +39,5 @@ func (b backoff) left(mg resource.Managed, r *creation.Record) time.Duration {
 	if r == nil || r.Generation != mg.GetGeneration() {
 		return 0
 	}
-	return time.Until(b.end(r))
+	return b.until(r)
 }

@@ -957,7 +957,7 @@ func TestEnds(t *testing.T) {
 			},
 			want: finalState{
 				Deletes: 2, Created: 2, Name: "old",
-				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess,
+				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
 				Deleting: reconciler.ReasonConfirmingAbsence, Recorded: true,
 			},
 		},

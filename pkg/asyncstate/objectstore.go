@@ -6,6 +6,7 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,8 +27,7 @@ type objectStore struct {
 	firstSeen creation.FirstSeen
 
 	details   store.Key[connectionDetails]
-	deletions store.Key[successes]
-	updates   store.Key[successes]
+	successes store.Key[successes]
 	failures  store.Key[operationError]
 }
 
@@ -43,20 +43,16 @@ type connectionDetails struct {
 type successes struct {
 	times int
 	next  time.Time
+
+	// cause is an updateCause after an update, and a creation.Identity after a delete.
 	cause any
 
 	// found reports whether the external resource was found after the next delete was due.
 	found bool
 }
 
-// add a success for a cause.
-func (s *successes) add(cause any, b backoff) {
-	s.times++
-	s.cause, s.next, s.found = cause, time.Now().Add(b.after(s.times)), false
-}
-
 // An updateCause identifies the reason for an update: the spec, and the reconcile that a user
-// requested. The external name is not part of it, because each update may change the name.
+// requested.
 type updateCause struct {
 	generation int64
 	requested  string
@@ -76,15 +72,6 @@ type operationError struct {
 	terminal bool
 }
 
-// A reconcileEnd passes to the write of status how its reconcile ended.
-type reconcileEnd struct {
-	// stopped is why the reconcile stopped at an interrupted create.
-	stopped error
-
-	// failed means that the reconcile returned the error of an operation.
-	failed bool
-}
-
 // keepDetails replaces the connection details of an earlier operation.
 func (k *objectStore) keepDetails(o client.Object, cd upstream.ConnectionDetails) {
 	if len(cd) > 0 {
@@ -102,6 +89,20 @@ func (k *objectStore) serveDetails(o client.Object) upstream.ConnectionDetails {
 	return k.details.Update(&k.Store, o, func(d *connectionDetails) { d.served = true }).values
 }
 
+// withDetails adds connection details that were returned by an operation.
+func (k *objectStore) withDetails(mg resource.Managed, o upstream.ExternalObservation) upstream.ExternalObservation {
+	served := k.serveDetails(mg)
+	if len(served) == 0 {
+		return o
+	}
+
+	// The client may return the same map for all of its objects.
+	all := maps.Clone(served)
+	maps.Copy(all, o.ConnectionDetails)
+	o.ConnectionDetails = all
+	return o
+}
+
 // detailsPublished drops connection details that a reconcile was served and has published.
 func (k *objectStore) detailsPublished(o client.Object) {
 	if k.details.Get(&k.Store, o).served {
@@ -111,56 +112,59 @@ func (k *objectStore) detailsPublished(o client.Object) {
 
 func (k *objectStore) dropDetails(o client.Object) { k.details.Delete(&k.Store, o) }
 
-// noteDeleteSucceeded records that a delete succeeded. The next one waits, because most external
-// resources exist for a while after that.
-func (k *objectStore) noteDeleteSucceeded(o client.Object, b backoff) {
-	k.deletions.Update(&k.Store, o, func(s *successes) { s.add(creation.IdentityOf(o), b) })
+// noteSucceeded records that an update or delete succeeded. The next one waits, because an external system may not
+// show the update at once, and most external resources exist for a while after a delete.
+func (k *objectStore) noteSucceeded(o client.Object, cause any, b backoff) {
+	k.successes.Update(&k.Store, o, func(s *successes) {
+		if s.cause != cause {
+			*s = successes{cause: cause}
+		}
+		s.times++
+		s.next, s.found = time.Now().Add(b.after(s.times)), false
+	})
 }
 
-// noteFound records that the external resource of o was found. It does not count before the next
-// delete is due.
-func (k *objectStore) noteFound(o client.Object) {
-	if d := k.deletions.Get(&k.Store, o); d.times > 0 && !time.Now().Before(d.next) {
-		k.deletions.Update(&k.Store, o, func(s *successes) { s.found = true })
+// noteObserved records what was observed of the external resource of an object. The next update does not wait after
+// one that is visible. An external resource that is found counts when the next delete is due.
+func (k *objectStore) noteObserved(o client.Object, seen upstream.ExternalObservation) {
+	s := k.successes.Get(&k.Store, o)
+	switch s.cause.(type) {
+	case updateCause:
+		if seen.ResourceUpToDate {
+			k.successes.Delete(&k.Store, o)
+		}
+	case creation.Identity:
+		if seen.ResourceExists && !time.Now().Before(s.next) {
+			k.successes.Update(&k.Store, o, func(s *successes) { s.found = true })
+		}
 	}
 }
 
 // deleteSucceeded reports whether a delete of the external resource of o has succeeded, and nothing
 // has found it since.
 func (k *objectStore) deleteSucceeded(o client.Object) bool {
-	d := k.deletions.Get(&k.Store, o)
-	return d.times > 0 && !d.found && d.cause == creation.IdentityOf(o)
+	s := k.successes.Get(&k.Store, o)
+	return !s.found && s.cause == creation.IdentityOf(o)
 }
 
 // untilNextDelete returns how long the next delete has to wait. It is not positive if the
 // delete may begin.
 func (k *objectStore) untilNextDelete(o client.Object) time.Duration {
-	return time.Until(k.deletions.Get(&k.Store, o).next)
+	s := k.successes.Get(&k.Store, o)
+	if _, ok := s.cause.(creation.Identity); !ok {
+		return 0
+	}
+	return time.Until(s.next)
 }
-
-// noteUpdateSucceeded records that an update of a generation succeeded. The next one waits, because
-// an external system may not show the update at once.
-func (k *objectStore) noteUpdateSucceeded(o client.Object, generation int64, b backoff) {
-	k.updates.Update(&k.Store, o, func(s *successes) {
-		cause := updateCauseOf(o, generation)
-		if s.cause != cause {
-			*s = successes{}
-		}
-		s.add(cause, b)
-	})
-}
-
-// noteUpToDate records that the external resource of o was up to date. The next update does not wait.
-func (k *objectStore) noteUpToDate(o client.Object) { k.updates.Delete(&k.Store, o) }
 
 // untilNextUpdate returns how long the next update has to wait. It is not positive if the update
 // may begin. A changed spec and a requested reconcile end the wait.
 func (k *objectStore) untilNextUpdate(o client.Object) time.Duration {
-	u := k.updates.Get(&k.Store, o)
-	if u.cause != updateCauseOf(o, o.GetGeneration()) {
+	s := k.successes.Get(&k.Store, o)
+	if s.cause != updateCauseOf(o, o.GetGeneration()) {
 		return 0
 	}
-	return time.Until(u.next)
+	return time.Until(s.next)
 }
 
 // keepFailure keeps the error that r ended with.

@@ -243,16 +243,15 @@ func (op *operation) reportStopped() {
 	defer cancel()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		o, err := op.stored.read(ctx, op.stored.writer.Live)
-		mg, ok := o.(resource.Managed)
-		if err != nil || !ok || mg.GetUID() != op.uid() || !(clientPatch{op.tracker}).conditionStale(mg) {
+		if err != nil || o.GetUID() != op.uid() {
 			return client.IgnoreNotFound(err)
 		}
-		r, err := creation.RecordOf(mg)
-		if err != nil {
-			return err
+		c, changed := op.tracker.condition(o, progressReport{})
+		if mg, ok := o.(resource.Managed); ok && changed {
+			mg.SetConditions(c)
+			return op.stored.writer.Client.Status().Update(ctx, mg)
 		}
-		clientPatch{op.tracker}.correctOperation(mg, r)
-		return op.stored.writer.Client.Status().Update(ctx, mg)
+		return nil
 	})
 	if err != nil {
 		op.tracker.config.events.log.Info("Cannot report the end of an operation", "uid", op.uid(), "error", err)
@@ -295,6 +294,20 @@ func (op *operation) abandon() {
 	t.config.metrics.observeEnd(Type(r.Type), outcomeUnknown, time.Since(r.Started.Time))
 	t.queues.enqueue(op.key())
 	t.shutdown.leave()
+}
+
+// awaitedByDeletion returns why the deletion of the object waits for the operation, and cancels a create if that leaves
+// nothing behind.
+func (op *operation) awaitedByDeletion(cancellable bool) string {
+	s, _ := op.status()
+	if s.Type == Delete {
+		return messageDeleting
+	}
+	if s.Type == Create && cancellable && !op.begunBefore {
+		// A repeated create is not cancelled: its result is needed for the deletion.
+		op.lifetime.cancel(ErrCancelled)
+	}
+	return "The external resource is deleted once the " + string(s.Type) + " that runs has ended."
 }
 
 // takenOver reports whether mg has a record of another process that repeats this attempt because

@@ -2,6 +2,7 @@ package asyncstate
 
 import (
 	"context"
+	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
@@ -19,7 +20,7 @@ type clientPatch struct{ tracker *Tracker }
 func (p clientPatch) seam() seam.Patch {
 	return seam.Patch{
 		Write:      p.announce,
-		Status:     p.correctConditions,
+		Status:     p.status,
 		Close:      p.close,
 		Postponed:  p.postponed,
 		Conditions: []xpv2.ConditionType{TypeOperation},
@@ -39,121 +40,104 @@ func (p clientPatch) announce(_ context.Context, s *seam.Session, o client.Objec
 	}
 }
 
-// correctConditions corrects the conditions about operations. Upstream may have returned before
-// it called Observe.
-func (p clientPatch) correctConditions(_ context.Context, s *seam.Session, o client.Object) {
+// status sets the conditions about operations. Upstream may have returned before it called Observe.
+func (p clientPatch) status(_ context.Context, s *seam.Session, o client.Object) {
 	mg, ok := o.(resource.Managed)
 	if !ok {
 		return
 	}
-	t := p.tracker
 	synced := mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue
 	if synced {
-		t.objects.detailsPublished(mg)
+		p.tracker.objects.detailsPublished(mg)
 	}
 
-	end := reconcileEnd{}
-	if found := t.reconciles.Find(s); found != nil {
-		end = *found
+	now := progressReport{}
+	if found := p.tracker.reconciles.Find(s); found != nil {
+		now = *found
 	}
-	if end.stopped != nil {
-		// Upstream reports that Observe failed, but Graft stopped at an interrupted create.
-		s.SetConditions(o, xpv2.ReconcileError(end.stopped))
-	}
-
 	r, err := creation.RecordOf(o)
-	if err != nil {
-		return
+	switch {
+	case now.stopped != nil:
+		s.SetConditions(o, xpv2.ReconcileError(now.stopped))
+	case err == nil && hasFailed(r) && (synced || now.failed):
+		s.SetConditions(o, p.failure(s, mg, r))
 	}
-	if r != nil && r.Error != "" && (synced || end.failed) {
-		p.reportFailure(s, mg, r)
+	if c, ok := p.tracker.condition(o, now); ok {
+		mg.SetConditions(c)
 	}
-	p.correctOperation(mg, r)
 }
 
 // close corrects the condition of an operation that has ended if upstream wrote no status.
 func (p clientPatch) close(ctx context.Context, s *seam.Session) error {
-	if s.StatusWritten() || !p.conditionStale(s.Base()) {
+	if s.StatusWritten() || seam.ConditionOf(s.Base(), TypeOperation).Status != corev1.ConditionTrue {
 		return nil
 	}
-	if err := s.WriteConditions(ctx, nil, p.ended); err != nil && !seam.Permanent(err) {
+	err := s.WriteConditions(ctx, nil, func(server client.Object) []xpv2.Condition { return p.postponed(s, server) })
+	if err != nil && !seam.Permanent(err) {
 		return errors.Wrap(err, "cannot report the end of an operation")
 	}
 	return nil
 }
 
-// ended returns the condition of an operation that has ended, in place of one that says that it runs.
-func (p clientPatch) ended(server client.Object) []xpv2.Condition {
-	r, err := creation.RecordOf(server)
-	if err != nil || !p.conditionStale(server) {
-		return nil // Observe reports a record that cannot be used.
-	}
-	mg, ok := server.DeepCopyObject().(resource.Managed)
-	if !ok {
-		return nil
-	}
-	p.correctOperation(mg, r)
-	return []xpv2.Condition{mg.GetCondition(TypeOperation)}
-}
-
-// postponed returns conditions about an operation that has ended: a reconcile of its object may be
-// postponed for hours. A reconcile during which it ended may have corrected only OperationRunning.
+// postponed returns the conditions of an object whose operation has ended: its next reconcile may be postponed for
+// hours. A reconcile during which it ended may have corrected only OperationRunning.
 func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Condition {
+	mg, ok := server.(resource.Managed)
 	r, err := creation.RecordOf(server)
-	if err != nil || p.tracker.operation(server.GetUID()) != nil {
+	if !ok || err != nil || p.tracker.operation(server.GetUID()) != nil {
 		return nil
 	}
-	cs := p.ended(server)
-	if r == nil || r.Error == "" ||
-		cs == nil && seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionTrue {
-		return cs // Most reconciles that are postponed need no copy.
+	var cs []xpv2.Condition
+	if c, ok := p.tracker.condition(server, progressReport{}); ok {
+		cs = append(cs, c)
 	}
-	if mg, ok := server.DeepCopyObject().(resource.Managed); ok {
-		p.reportFailure(s, mg, r)
-		cs = append(cs, mg.GetCondition(xpv2.TypeSynced))
+	if hasFailed(r) && (cs != nil || mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue) {
+		cs = append(cs, p.failure(s, mg, r))
 	}
 	return cs
 }
 
-// conditionStale reports whether the condition of o says that an operation runs, and none does.
-func (p clientPatch) conditionStale(o client.Object) bool {
-	return seam.ConditionOf(o, TypeOperation).Status == corev1.ConditionTrue &&
-		p.tracker.operation(o.GetUID()) == nil
-}
-
-// correctOperation corrects the condition of an operation that has ended. r is the record of
-// mg, or nil.
-func (p clientPatch) correctOperation(mg resource.Managed, r *creation.Record) {
-	if !p.conditionStale(mg) {
-		return
-	}
-	t := p.tracker
-	switch {
-	case r == nil:
-		// For example, the operation has ended while the object was paused.
-		setEnded(mg, nil, operationError{}, t.config.backoff)
-	case r.Phase == creation.RecordFailed:
-		setEnded(mg, r, t.objects.failure(mg, r), t.config.backoff)
-	default:
-		when := "the external resource can be observed"
-		if mg.GetCondition(xpv2.TypeSynced).Reason == xpv2.ReasonReconcilePaused {
-			when = "reconciliation is no longer paused"
-		}
-		setOperation(
-			mg, corev1.ConditionFalse, ReasonInterrupted,
-			"The "+string(r.Type)+" was interrupted. Its outcome is determined when "+when+".",
-		)
-	}
-}
-
-// reportFailure sets Synced to the error of the last operation. If this process does not know
+// failure returns the condition Synced with the error of the last operation. If this process does not know
 // the text of the error, the stored condition that has it stays.
-func (p clientPatch) reportFailure(s *seam.Session, mg resource.Managed, r *creation.Record) {
+func (p clientPatch) failure(s *seam.Session, mg resource.Managed, r *creation.Record) xpv2.Condition {
 	if p.tracker.objects.failure(mg, r).text == "" {
 		if stored, ok := s.Base().(resource.Managed); ok && hasFailure(stored) {
-			s.SetConditions(mg, stored.GetCondition(xpv2.TypeSynced).WithObservedGeneration(0))
-			return
+			return stored.GetCondition(xpv2.TypeSynced).WithObservedGeneration(0)
 		}
 	}
-	s.SetConditions(mg, xpv2.ReconcileError(errors.Wrap(p.tracker.objects.lastError(mg, r), string(r.Type)+" failed")))
+	return xpv2.ReconcileError(errors.Wrap(p.tracker.objects.lastError(mg, r), string(r.Type)+" failed"))
+}
+
+// hasFailure reports whether the stored Synced condition has the error of the last operation
+// that failed: no reconcile has failed since the OperationRunning condition changed.
+func hasFailure(stored resource.Managed) bool {
+	synced, operation := stored.GetCondition(xpv2.TypeSynced), stored.GetCondition(TypeOperation)
+	return synced.Reason == xpv2.ReasonReconcileError &&
+		!synced.LastTransitionTime.After(operation.LastTransitionTime.Add(time.Second))
+}
+
+// condition returns the condition OperationRunning of o after a reconcile with a report, and whether it differs from
+// the one that o has.
+func (t *Tracker) condition(o client.Object, report progressReport) (xpv2.Condition, bool) {
+	mg, ok := o.(resource.Managed)
+	if !ok {
+		return xpv2.Condition{}, false
+	}
+
+	// Observe reports a record that cannot be used.
+	r, err := creation.RecordOf(o)
+	if err != nil && report.reason == "" {
+		return xpv2.Condition{}, false
+	}
+	now := situation{
+		object: mg, record: r, failure: t.objects.failure(mg, r),
+		report: report, backoff: t.config.backoff, now: time.Now(),
+	}
+	if op := t.operation(mg.GetUID()); op != nil {
+		// Until its result is stored, it runs for those who read its record.
+		s, _ := op.status()
+		now.running = &s
+	}
+	c, had := now.condition(), mg.GetCondition(TypeOperation)
+	return c, c.Reason != had.Reason || c.Message != had.Message
 }

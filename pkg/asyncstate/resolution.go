@@ -39,7 +39,7 @@ func (r *resolution) run(ctx context.Context) (continuation, error) {
 			if findErr != nil {
 				r.cannotLookUp(findErr)
 			}
-			if wait := time.Until(r.tracker.config.backoff.end(r.Record)); step.Reason != "" && wait > 0 {
+			if wait := r.tracker.config.backoff.until(r.Record); step.Reason != "" && wait > 0 {
 				return failing(r.stop(ctx, r.mg, ReasonOutcomeUnknown, wait, r.unknown(step.Reason)))
 			}
 			return r.resumeOperation(ctx, r.mg, r.Record)
@@ -52,7 +52,7 @@ func (r *resolution) run(ctx context.Context) (continuation, error) {
 			// Before a create is repeated, too: some clients plan in Observe the
 			// request that they make in Create.
 			var err error
-			if observed, err = r.observeExternal(ctx, r.mg, basis.createChanged); err != nil {
+			if observed, err = r.observeExternal(ctx, r.mg); err != nil {
 				return returning(observed, err)
 			}
 			r.Observed = creation.ObservedAs(observed.ResourceExists)

@@ -33,6 +33,14 @@ type continuation struct {
 	wait time.Duration
 }
 
+// observation that the reconcile ends with.
+func (c continuation) observation() upstream.ExternalObservation {
+	if c.observed == nil {
+		return upstream.ExternalObservation{}
+	}
+	return *c.observed
+}
+
 // failing returns the continuation of a reconcile that ends with err.
 func failing(err error) (continuation, error) { return returning(upstream.ExternalObservation{}, err) }
 
@@ -153,8 +161,8 @@ func (e *asyncClient) beginAgain(
 		e.outcome.Reason, e.outcome.Message = deletion.ReasonWaitingForAsyncOperation, e.undeletable
 	}
 
-	if wait := time.Until(t.config.backoff.end(had)); wait > 0 {
-		setFailed(mg, ReasonInterrupted, had, t.objects.failure(mg, had), t.config.backoff)
+	if wait := t.config.backoff.until(had); wait > 0 {
+		t.report(ctx).reason = ReasonInterrupted
 		return e.postponed(ctx, mg, wait)
 	}
 	if !e.acquire(ctx, mg) {
@@ -164,7 +172,7 @@ func (e *asyncClient) beginAgain(
 		return failing(err)
 	}
 	t.config.metrics.observeResolution(Type(r.Type), how)
-	if err := e.begin(ctx, mg, r, resume); err != nil {
+	if err := e.beginRecorded(ctx, mg, r, resume); err != nil {
 		return failing(err)
 	}
 	op := t.operation(mg.GetUID())
@@ -178,5 +186,5 @@ func (e *asyncClient) beginAgain(
 func (e *asyncClient) postponed(ctx context.Context, mg resource.Managed, wait time.Duration) (continuation, error) {
 	var o upstream.ExternalObservation
 	e.postpone(ctx, &o, wait)
-	return returning(e.withDetails(mg, o), nil)
+	return returning(e.tracker.objects.withDetails(mg, o), nil)
 }

@@ -19,6 +19,10 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
+// pollInterval is how soon an object is reconciled again while its operation runs or waits, if
+// no controller watches the tracker's source.
+const pollInterval = 10 * time.Second
+
 // A Tracker knows the operations of the objects of one controller. It is safe for concurrent
 // use.
 //
@@ -41,8 +45,8 @@ type Tracker struct {
 	objects objectStore
 	records recordMaker
 
-	// reconciles has the ends of reconciles.
-	reconciles seam.Slot[reconcileEnd]
+	// reconciles has the reports of reconciles.
+	reconciles seam.Slot[progressReport]
 
 	// used means that a reconciler uses the tracker.
 	used atomic.Bool
@@ -135,10 +139,10 @@ func (t *Tracker) operationSucceeded(o client.Object, r *creation.Record) {
 
 	switch Type(r.Type) {
 	case Update:
-		t.objects.noteUpdateSucceeded(o, r.Generation, t.config.backoff)
+		t.objects.noteSucceeded(o, updateCauseOf(o, r.Generation), t.config.backoff)
 	case Delete:
 		t.objects.dropDetails(o)
-		t.objects.noteDeleteSucceeded(o, backoff{
+		t.objects.noteSucceeded(o, creation.IdentityOf(o), backoff{
 			first: t.config.backoff.first,
 			last:  min(t.config.backoff.last, time.Minute),
 		})
@@ -156,6 +160,24 @@ func (t *Tracker) running(mg resource.Managed) (*operation, error) {
 		return nil, err
 	}
 	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")
+}
+
+// report returns what the reconcile leaves to say when its status is written.
+func (t *Tracker) report(ctx context.Context) *progressReport { return t.reconciles.In(seam.From(ctx)) }
+
+// poll reconciles the object again soon if no controller watches the tracker's source.
+func (t *Tracker) poll(ctx context.Context) {
+	if !t.queues.any() {
+		seam.From(ctx).Requeue(seam.Within(pollInterval))
+	}
+}
+
+// pollRunning reconciles the object again when its operation is to be reported.
+func (t *Tracker) pollRunning(ctx context.Context, mg resource.Managed, s Status) {
+	t.poll(ctx)
+	if wait := untilReported(s, mg, time.Now()); wait > 0 {
+		seam.From(ctx).Requeue(seam.Within(wait))
+	}
 }
 
 // persist changes in a reconcile, on the API server and in memory.

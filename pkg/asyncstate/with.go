@@ -103,7 +103,7 @@ type external struct {
 
 // Connect to the provider, unless an operation runs: it may share the client's state.
 func (x *external) Connect(ctx context.Context, c *layer.Call) error {
-	t, e := x.tracker, &asyncClient{tracker: x.tracker}
+	t, e := x.tracker, &asyncClient{starter: starter{tracker: x.tracker}}
 	t.objects.Claim(c.Managed)
 	if t.operation(c.Managed.GetUID()) == nil {
 		if err := x.External.Connect(ctx, c); err != nil {
@@ -130,13 +130,13 @@ func (x *external) Observe(ctx context.Context, c *layer.Call) (layer.Observatio
 // Create the external resource in the background.
 func (x *external) Create(ctx context.Context, c *layer.Call) (layer.Creation, error) {
 	e := clientOf(c)
-	err := e.create(ctx, c.Managed)
+	err := e.change(ctx, c.Managed, Create)
 	return layer.Creation{Outcome: e.outcome}, err
 }
 
 // Update the external resource in the background.
 func (x *external) Update(ctx context.Context, c *layer.Call) (upstream.ExternalUpdate, error) {
-	return upstream.ExternalUpdate{}, clientOf(c).recordAndBegin(ctx, c.Managed, Update)
+	return upstream.ExternalUpdate{}, clientOf(c).change(ctx, c.Managed, Update)
 }
 
 // Delete the external resource in the background.
