@@ -214,7 +214,7 @@ func (e *asyncClient) beginRecorded(
 	s, _ := op.status()
 	e.tracker.pollRunning(ctx, mg, s)
 	if e.outcome.State = seam.InProgress; s.Type == Delete {
-		e.reportDeleting(ctx, messageDeleting)
+		e.reportDeleting(ctx, messageOf(Delete))
 	}
 	return nil
 }
@@ -223,7 +223,12 @@ func (e *asyncClient) beginRecorded(
 func (e *asyncClient) delete(ctx context.Context, mg resource.Managed) error {
 	t, s := e.tracker, seam.From(ctx)
 	if op := t.operation(mg.GetUID()); op != nil {
-		e.reportDeleting(ctx, op.awaitedByDeletion(t.config.cancellableCreates))
+		running, _ := op.status()
+		if running.Type == Create && t.config.cancellableCreates && !op.begunBefore {
+			// A repeated create is not cancelled: its result is needed for the deletion.
+			op.lifetime.cancel(ErrCancelled)
+		}
+		e.reportDeleting(ctx, messageOf(running.Type))
 		return nil
 	}
 	if e.ExternalClient == nil {
@@ -260,6 +265,14 @@ func (e *asyncClient) delete(ctx context.Context, mg resource.Managed) error {
 		return nil
 	}
 	return e.change(ctx, mg, Delete)
+}
+
+// messageOf says why a deletion waits for an operation.
+func messageOf(running Type) string {
+	if running == Delete {
+		return "The external resource is being deleted."
+	}
+	return "The external resource is deleted once the " + string(running) + " that runs has ended."
 }
 
 // reportDeleting reports message as the cause that delays the deletion of the object.

@@ -49,7 +49,6 @@ const (
 	messageFinished = "No operation is running."
 	messageQueued   = "Waiting for operations of other objects to end."
 	messageEnded    = "its operation has ended meanwhile"
-	messageDeleting = "The external resource is being deleted."
 
 	bothAnnotations = "the annotations " + creation.AnnotationKeyRecord + " and " + creation.AnnotationKeyPending
 

@@ -52,6 +52,9 @@ var errInterrupted = errors.New("interrupted")
 // errGone means that there is no managed resource to store anything on.
 var errGone = errors.New("the managed resource no longer exists")
 
+// errOverruled means that another writer has changed the record of the operation.
+var errOverruled = errors.New("another writer has changed the record of the operation")
+
 // errNotEnded means that a client has not returned although its context was cancelled.
 var errNotEnded = errors.New("the operation did not end by its deadline")
 

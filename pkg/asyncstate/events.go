@@ -5,7 +5,6 @@ import (
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
-	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -55,14 +54,24 @@ func (e eventRecorder) operationEnded(o client.Object, r *creation.Record, outco
 	}
 }
 
-// overwrote returns a function that records that the result of a create replaced the external name of another writer.
-func (e eventRecorder) overwrote(o client.Object) seam.Overwrote {
-	return func(key, theirs, ours string) {
-		if key == meta.AnnotationKeyExternalName {
-			e.warn(o, reasonOverwrote, errors.Errorf(
-				"another external name, %q, was replaced by that of the external resource that was created: %q", theirs,
-				ours,
-			))
-		}
+// overwrote records that the result of a create replaced the external name of another writer.
+func (e eventRecorder) overwrote(o client.Object, c seam.Change) {
+	e.warn(o, reasonOverwrote, errors.Errorf(
+		"another external name, %q, was replaced by that of the external resource that was created: %q", c.Was, c.Value,
+	))
+}
+
+// overruled records that another writer has the record of an operation: a person who settled the create, or another
+// process that treated the operation as interrupted.
+func (e eventRecorder) overruled(o client.Object, name, stored string) {
+	e.warn(o, reasonOverruled, errors.Errorf(
+		"another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation,
+	))
+	if name != "" && name != stored {
+		// Only a person can tell which external resource is the right one.
+		e.warn(o, reasonOverruled, errors.Errorf(
+			"an operation that was treated as interrupted created %q, which is not the external name of this managed resource: delete it if it is not needed",
+			name,
+		))
 	}
 }

@@ -15,7 +15,14 @@ type lifetime struct {
 	cancel context.CancelCauseFunc
 
 	mu sync.Mutex
+	lifeState
 
+	// timer abandons the operation.
+	timer *time.Timer
+}
+
+// A lifeState says how far an operation is.
+type lifeState struct {
 	over   bool
 	ending ending
 
@@ -24,7 +31,6 @@ type lifetime struct {
 
 	// abandoned means that nothing waits for the operation, although it has not ended when the timer fired.
 	abandoned bool
-	timer     *time.Timer
 }
 
 // An ending is the error and the time that an operation ended with.
@@ -61,25 +67,10 @@ func (l *lifetime) end(err error, cancellable bool) ending {
 	return l.ending
 }
 
-// isOver reports whether the operation has ended.
-func (l *lifetime) isOver() bool {
+func (l *lifetime) get() lifeState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.over
-}
-
-// result returns how the operation ended.
-func (l *lifetime) result() ending {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ending
-}
-
-// storeError returns why the result is not stored yet. It is nil before the first attempt.
-func (l *lifetime) storeError() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.unstored
+	return l.lifeState
 }
 
 func (l *lifetime) setStoreError(err error) {
@@ -103,11 +94,5 @@ func (l *lifetime) abandon() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.abandoned = !l.over
-	return l.abandoned
-}
-
-func (l *lifetime) isAbandoned() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return l.abandoned
 }

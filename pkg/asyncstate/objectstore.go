@@ -81,23 +81,16 @@ func (k *objectStore) keepDetails(o client.Object, cd upstream.ConnectionDetails
 	}
 }
 
-// serveDetails returns the connection details of an object for a reconcile to publish.
-func (k *objectStore) serveDetails(o client.Object) upstream.ConnectionDetails {
-	if k.details.Get(&k.Store, o).values == nil {
-		return nil
-	}
-	return k.details.Update(&k.Store, o, func(d *connectionDetails) { d.served = true }).values
-}
-
-// withDetails adds connection details that were returned by an operation.
+// withDetails adds connection details that were returned by an operation, for the reconcile to publish.
 func (k *objectStore) withDetails(mg resource.Managed, o upstream.ExternalObservation) upstream.ExternalObservation {
-	served := k.serveDetails(mg)
-	if len(served) == 0 {
+	kept := k.details.Get(&k.Store, mg).values
+	if len(kept) == 0 {
 		return o
 	}
+	k.details.Update(&k.Store, mg, func(d *connectionDetails) { d.served = true })
 
 	// The client may return the same map for all of its objects.
-	all := maps.Clone(served)
+	all := maps.Clone(kept)
 	maps.Copy(all, o.ConnectionDetails)
 	o.ConnectionDetails = all
 	return o

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/logging"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
@@ -67,26 +68,48 @@ func newOperation(
 	return op
 }
 
-func (op *operation) update(ctx context.Context, fn func(r *creation.Record)) error {
-	return op.stored.update(ctx, op.lifetime.isOver, fn)
+// update changes the record while the operation runs, and stores it with the annotations that are set.
+func (op *operation) update(ctx context.Context, mutate func(r *creation.Record)) error {
+	server, err := op.stored.update(ctx, func(r *creation.Record) (creation.Changes, error) {
+		if op.lifetime.get().over {
+			return creation.Changes{}, ErrEnded
+		}
+		mutate(r)
+		return creation.On(op.stored.object).WithRecord(r), nil
+	})
+	switch {
+	case errors.Is(err, ErrEnded):
+		return err
+	case err == nil, server != nil && seam.IsRefused(err): // The record and the name are stored.
+		return nil
+	case errors.Is(err, errGone), errors.Is(err, errOverruled), seam.Permanent(err):
+		return errors.Wrap(err, "cannot store the record of the operation")
+	default:
+		return errors.Wrap(err, "cannot store the record of the operation; it is stored with its result")
+	}
 }
 
-// storeWhileRunning retries store until it has stored the record, the operation has ended, or the record is another
-// writer's. It returns false if the process stops before: the next process continues from the record.
-func (op *operation) storeWhileRunning(message string, store func() error) bool {
-	t := op.tracker
-	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
-		err := store()
-		if err == nil || errors.Is(err, ErrEnded) || seam.IsOverruled(err) || errors.Is(err, errGone) {
-			return true
+// storeResult stores how the operation ended. It reports whether the object no longer exists.
+func (op *operation) storeResult() (gone bool, err error) {
+	s, end := op.stored, op.lifetime.get().ending
+	name, named := s.name()
+	server, err := s.update(op.lifetime.ctx, func(r *creation.Record) (creation.Changes, error) {
+		return resultOf(s.object, failedRecord(r, end.err, named, end.at), name, end), nil
+	})
+	switch {
+	case errors.Is(err, errGone):
+		return true, nil
+	case errors.Is(err, errOverruled):
+		if !named {
+			name = ""
 		}
-		t.config.events.log.Info(message, "uid", op.uid(), "error", err)
-		pause(t.shutdown.stopping, delay)
-
-		if t.shutdown.stopping.Err() != nil {
-			return false
-		}
+		s.events.overruled(s.object, name, meta.GetExternalName(server))
+		return false, nil
+	case server != nil && seam.IsRefused(err):
+		s.events.warn(s.object, reasonCannotStoreResult, err)
+		return false, nil
 	}
+	return false, errors.Wrap(err, "cannot store the result of the operation")
 }
 
 func (op *operation) key() client.ObjectKey { return client.ObjectKeyFromObject(op.stored.object) }
@@ -102,7 +125,7 @@ func (op *operation) status() (Status, bool) {
 		Deadline: r.Deadline.Time,
 		Percent:  percent,
 		Message:  message,
-	}, !op.lifetime.isOver()
+	}, !op.lifetime.get().over
 }
 
 // run the operation to its end. The annotations of mg that fn sets are stored with the result.
@@ -112,29 +135,34 @@ func (op *operation) run(mg resource.Managed, fn func(ctx context.Context) (upst
 
 	// Deferred, because a client may end the goroutine (runtime.Goexit).
 	defer func() {
-		op.stored.addAnnotations(annotatedSince(before, mg))
+		op.stored.prepare(func(s *storedRecord) {
+			// SetExternalName comes first.
+			set := annotatedSince(before, mg)
+			maps.Copy(set, s.annotations)
+			s.annotations = set
+		})
 		op.finish(err, details)
 		op.storeWithRetries()
 	}()
 
-	details, err = op.call(fn)
+	details, err = recovered(op.tracker.config.events.log, op.uid(), func() (upstream.ConnectionDetails, error) {
+		return fn(op.lifetime.ctx)
+	})
 }
 
-// call fn, and turn a panic into an error.
-func (op *operation) call(
-	fn func(ctx context.Context) (upstream.ConnectionDetails, error),
+// recovered calls fn, and turns a panic into an error.
+func recovered(
+	log logging.Logger, uid types.UID, fn func() (upstream.ConnectionDetails, error),
 ) (details upstream.ConnectionDetails, err error) {
 	defer func() {
 		// The value of a panic may be a secret.
 		if p := recover(); p != nil {
-			op.tracker.config.events.log.Info(
-				"The external client panicked", "uid", op.uid(), "type", fmt.Sprintf("%T", p), "stack",
-				string(debug.Stack()),
-			)
+			log.Info("The external client panicked", "uid", uid, "type", fmt.Sprintf("%T", p), "stack",
+				string(debug.Stack()))
 			err = errPanicked
 		}
 	}()
-	return fn(op.lifetime.ctx)
+	return fn()
 }
 
 // annotatedSince returns the annotations that an external client has set. If it has read mg
@@ -171,7 +199,7 @@ func (op *operation) finish(err error, details upstream.ConnectionDetails) {
 	}
 
 	t.config.metrics.unstored.Inc()
-	if op.lifetime.isAbandoned() {
+	if op.lifetime.get().abandoned {
 		t.config.events.log.Info("An operation that was abandoned has ended", "uid", op.uid(), "outcome", outcome)
 	} else {
 		t.config.metrics.observeEnd(Type(r.Type), outcome, time.Since(r.Started.Time))
@@ -184,12 +212,12 @@ func (op *operation) finish(err error, details upstream.ConnectionDetails) {
 // waits until the cache has the result, and queues a reconcile.
 func (op *operation) storeWithRetries() {
 	t := op.tracker
-	if !op.lifetime.isAbandoned() || t.shutdown.enter() {
+	if !op.lifetime.get().abandoned || t.shutdown.enter() {
 		defer t.shutdown.leave()
 	}
 
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
-		gone, err := op.stored.storeResult(context.WithoutCancel(op.lifetime.ctx), op.lifetime.result())
+		gone, err := op.storeResult()
 		op.lifetime.setStoreError(err)
 		if err == nil {
 			op.resultStored(gone)
@@ -220,7 +248,7 @@ func (op *operation) storeWithRetries() {
 
 // resultStored reports an external resource without an owner if the object is gone.
 func (op *operation) resultStored(gone bool) {
-	t, end := op.tracker, op.lifetime.result()
+	t, end := op.tracker, op.lifetime.get().ending
 	t.config.metrics.unstored.Dec()
 	if !gone {
 		return
@@ -272,15 +300,21 @@ func (op *operation) awaitCache() {
 // and Start does not wait for it. A later result replaces nothing of another writer.
 func (op *operation) abandon() {
 	t := op.tracker
-	store := func() error {
+	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
 		_, named := op.stored.name()
-		return op.update(context.Background(), func(r *creation.Record) {
+		err := op.update(context.Background(), func(r *creation.Record) {
 			*r = *failedRecord(r, withUnknownOutcome{errNotEnded}, named, time.Now())
 			r.Abandoned = true
 		})
-	}
-	if !op.storeWhileRunning("Cannot store that an operation did not end by its deadline, will retry", store) {
-		return
+		if err == nil || errors.Is(err, ErrEnded) || errors.Is(err, errOverruled) || errors.Is(err, errGone) {
+			break
+		}
+		t.config.events.log.Info(
+			"Cannot store that an operation did not end by its deadline, will retry", "uid", op.uid(), "error", err,
+		)
+		if pause(t.shutdown.stopping, delay); t.shutdown.stopping.Err() != nil {
+			return // The next process continues from the record.
+		}
 	}
 
 	op.awaitCache()
@@ -294,20 +328,6 @@ func (op *operation) abandon() {
 	t.config.metrics.observeEnd(Type(r.Type), outcomeUnknown, time.Since(r.Started.Time))
 	t.queues.enqueue(op.key())
 	t.shutdown.leave()
-}
-
-// awaitedByDeletion returns why the deletion of the object waits for the operation, and cancels a create if that leaves
-// nothing behind.
-func (op *operation) awaitedByDeletion(cancellable bool) string {
-	s, _ := op.status()
-	if s.Type == Delete {
-		return messageDeleting
-	}
-	if s.Type == Create && cancellable && !op.begunBefore {
-		// A repeated create is not cancelled: its result is needed for the deletion.
-		op.lifetime.cancel(ErrCancelled)
-	}
-	return "The external resource is deleted once the " + string(s.Type) + " that runs has ended."
 }
 
 // takenOver reports whether mg has a record of another process that repeats this attempt because

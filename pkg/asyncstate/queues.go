@@ -1,7 +1,6 @@
 package asyncstate
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -15,33 +14,22 @@ import (
 type queues struct {
 	mu sync.Mutex
 
-	// watched has a key for each call of watch: two calls may pass the same queue.
-	watched map[*queue]struct{}
+	// watching has the queues of controllers that have ended, too: they drop what is added.
+	watching []workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-// watch adds a queue until ctx is done.
-func (q *queues) watch(ctx context.Context, added queue) {
+// watch adds a queue.
+func (q *queues) watch(added workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.watched == nil {
-		q.watched = map[*queue]struct{}{}
-	}
-	q.watched[&added] = struct{}{}
-
-	context.AfterFunc(ctx, func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		delete(q.watched, &added)
-	})
+	q.watching = append(q.watching, added)
 }
 
 // any reports whether there is a queue.
 func (q *queues) any() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.watched) > 0
+	return len(q.watching) > 0
 }
 
 // enqueue a reconcile of an object. It does not wait.
@@ -51,7 +39,7 @@ func (q *queues) enqueue(key client.ObjectKey) { q.enqueueAfter(key, 0) }
 func (q *queues) enqueueAfter(key client.ObjectKey, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for to := range q.watched {
-		(*to).AddAfter(reconcile.Request{NamespacedName: key}, d)
+	for _, to := range q.watching {
+		to.AddAfter(reconcile.Request{NamespacedName: key}, d)
 	}
 }

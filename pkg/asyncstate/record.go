@@ -12,7 +12,6 @@ import (
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
 	"github.com/crossplane-graft/graft/pkg/internal/failure"
-	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
 // AnnotationKeyOperation is the annotation that holds the record of an object's operation,
@@ -92,13 +91,25 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 	})
 }
 
-// ruleOf returns how the result of an operation is stored. Only the result of a create cannot
-// be observed again.
-func ruleOf(r *creation.Record) seam.Rule {
-	if r.Type == creation.Create {
-		return seam.Result
+// resultOf returns the changes that store how an operation ended. ended is its record after a failure, and name the
+// external name.
+func resultOf(o client.Object, ended *creation.Record, name string, end ending) creation.Changes {
+	// The record comes first: if it is another writer's, nothing else is compared.
+	cs := creation.On(o)
+
+	switch {
+	case end.err != nil && ended.Type == creation.Create && ended.Phase == creation.RecordFailed:
+		return cs.FailedWith(ended, end.err, end.at)
+	case end.err != nil:
+		return cs.WithRecord(ended)
+	case ended.Type != creation.Create:
+		return cs.WithoutRecord()
 	}
-	return seam.Observed
+	if cs = cs.CreateSucceeded(ended, end.at); name != "" {
+		// Another writer may have changed the name of the external resource.
+		cs = cs.Named(name)
+	}
+	return cs
 }
 
 // classOf returns the class of the error that an operation ended with. A record has no texts of

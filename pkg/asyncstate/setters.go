@@ -3,6 +3,7 @@ package asyncstate
 import (
 	"context"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 
 	"github.com/crossplane-graft/graft/pkg/internal/creation"
@@ -22,8 +23,8 @@ func SetExternalName(ctx context.Context, name string) error {
 		if err := seam.CheckText(name, seam.MaxExternalName); err != nil {
 			return err
 		}
-		if !op.lifetime.isOver() {
-			op.stored.setName(name)
+		if !op.lifetime.get().over {
+			op.stored.prepare(func(s *storedRecord) { s.annotations[meta.AnnotationKeyExternalName] = name })
 		}
 		return op.update(ctx, func(r *creation.Record) { r.Named = true })
 	})
@@ -48,25 +49,25 @@ func SetHandle(ctx context.Context, handle string) error {
 				"the record of the operation would have %d bytes, and %d is the most", n, creation.MaxRecord,
 			)
 		}
-		if !op.lifetime.isOver() {
-			op.stored.setHandle(handle)
+		if !op.lifetime.get().over {
+			op.stored.prepare(func(s *storedRecord) { s.handle = handle })
 		}
 		return op.update(ctx, func(*creation.Record) {})
 	})
 }
 
 // Progress sets how far the operation is: in percent, and in words that must not hold a
-// secret. The object's next reconcile shows it, which is queued no more often than
-// every 10 seconds. It makes no request. It returns an error, which wraps
+// secret. The object's next reconcile shows it, which follows within 10 seconds. It makes no request. It returns an error, which wraps
 // ErrOutcomeUnknown, if percent is not from 0 to 100, or if the operation has ended.
 func Progress(ctx context.Context, percent int, message string) error {
 	return set(ctx, "progress", func(op *operation) error {
-		if op.lifetime.isOver() {
+		if op.lifetime.get().over {
 			return ErrEnded
 		}
-		wait, report, err := op.progress.set(percent, message)
-		if report {
-			op.tracker.queues.enqueueAfter(op.key(), wait)
+		changed, err := op.progress.set(percent, message)
+		if changed {
+			// A queue keeps the earlier one of two.
+			op.tracker.queues.enqueueAfter(op.key(), reportInterval)
 		}
 		return err
 	})

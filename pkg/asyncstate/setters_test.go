@@ -176,7 +176,7 @@ func TestProgress(t *testing.T) {
 			progress string
 		}{
 			{6 * time.Second, ": 0% third message"},
-			{7 * time.Second, ": 42% third message"},
+			{14 * time.Second, ": 42% third message"},
 			{11 * time.Second, ": 90%"},
 		} {
 			advanceClock(step.wait)
@@ -184,6 +184,7 @@ func TestProgress(t *testing.T) {
 				t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "True Running", step.progress,
 			)
 		}
+		advanceClock(10 * time.Second)
 		reconciles := p.reconciles.Load()
 		advanceClock(20 * time.Minute)
 		expectEqual(

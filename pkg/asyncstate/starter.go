@@ -102,10 +102,11 @@ func (e *starter) call(
 
 // disconnect from the provider after an operation. A panic of Disconnect says nothing about the operation.
 func (e *starter) disconnect(op *operation) {
-	if _, err := op.call(func(ctx context.Context) (upstream.ConnectionDetails, error) {
-		return nil, e.ExternalClient.Disconnect(context.WithoutCancel(ctx))
+	log := e.tracker.config.events.log
+	if _, err := recovered(log, op.uid(), func() (upstream.ConnectionDetails, error) {
+		return nil, e.ExternalClient.Disconnect(context.WithoutCancel(op.lifetime.ctx))
 	}); err != nil {
-		e.tracker.config.events.log.Debug("Cannot disconnect from provider", "uid", op.uid(), "error", err)
+		log.Debug("Cannot disconnect from provider", "uid", op.uid(), "error", err)
 	}
 }
 

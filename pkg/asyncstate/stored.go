@@ -18,6 +18,9 @@ import (
 )
 
 const (
+	// storeAttempts is how often a write is tried while other writers change the same annotations.
+	storeAttempts = 4
+
 	// storeTimeout bounds one attempt to store something, stoppingStoreTimeout while the
 	// process stops.
 	storeTimeout         = 30 * time.Second
@@ -44,9 +47,8 @@ type storedRecord struct {
 	// mu is never held during a request.
 	mu sync.Mutex
 
-	// record on the API server, and its text.
+	// record on the API server.
 	record *creation.Record
-	text   string
 
 	// version of the object that the last write led to.
 	version string
@@ -62,7 +64,7 @@ type storedRecord struct {
 
 func newStoredRecord(c config, s *shutdown, o client.Object, r *creation.Record) *storedRecord {
 	return &storedRecord{
-		writer: c.writer, events: c.events, shutdown: s, object: o, record: r, text: r.Text(),
+		writer: c.writer, events: c.events, shutdown: s, object: o, record: r,
 		storing: make(chan struct{}, 1), annotations: map[string]string{}, tried: map[string][]string{},
 	}
 }
@@ -74,27 +76,11 @@ func (s *storedRecord) snapshot() *creation.Record {
 	return s.record
 }
 
-// setName sets the external name to be stored.
-func (s *storedRecord) setName(name string) {
+// prepare changes annotations and the handle, which the next write stores. That may be the one of the result.
+func (s *storedRecord) prepare(fn func(s *storedRecord)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.annotations[meta.AnnotationKeyExternalName] = name
-}
-
-// setHandle sets the handle to be stored.
-func (s *storedRecord) setHandle(handle string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.handle = handle
-}
-
-// dropHandle drops a handle that the API server refuses, unless another one was set.
-func (s *storedRecord) dropHandle(handle string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.handle == handle {
-		s.handle = ""
-	}
+	fn(s)
 }
 
 // current returns a copy of the record with the handle that is set. The caller holds mu.
@@ -102,18 +88,6 @@ func (s *storedRecord) current() creation.Record {
 	r := *s.record
 	r.Handle = cmp.Or(s.handle, r.Handle)
 	return r
-}
-
-// addAnnotations adds annotations that a client has set in its managed resource.
-func (s *storedRecord) addAnnotations(set map[string]string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, v := range set {
-		// SetExternalName comes first.
-		if _, ok := s.annotations[k]; !ok {
-			s.annotations[k] = v
-		}
-	}
 }
 
 // name returns the external name, and whether the operation has set it.
@@ -135,18 +109,6 @@ func (s *storedRecord) withEnding(end ending) *creation.Record {
 	return failedRecord(&r, end.err, named, end.at)
 }
 
-// lock waits until no other write is in progress.
-func (s *storedRecord) lock(ctx context.Context) error {
-	select {
-	case s.storing <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s *storedRecord) unlock() { <-s.storing }
-
 // withStoreTimeout returns a context for one attempt to store something. It is not cancelled with
 // the operation, whose external name must not be lost.
 func (s *storedRecord) withStoreTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -157,200 +119,121 @@ func (s *storedRecord) withStoreTimeout(ctx context.Context) (context.Context, c
 	return context.WithTimeout(context.WithoutCancel(ctx), timeout)
 }
 
-// update the record of a running operation, together with the annotations that are set. over
-// reports whether the operation has ended. Whose value wins: of another writer's record, name and annotation, theirs do
-// while an update or delete runs; the name of a create's result replaces theirs, and an event has both.
-func (s *storedRecord) update(ctx context.Context, over func() bool, fn func(r *creation.Record)) error {
+// update stores the record that mutate returns, in changes, together with the annotations that the operation sets: one
+// write, for which precedence says whose values win. It returns the object as the API server then has it.
+//
+// The error is errGone if the object no longer exists, and errOverruled if another writer has the record. An object
+// together with another error means that the API server has refused annotations, and has stored the record and the
+// name.
+func (s *storedRecord) update(
+	ctx context.Context, mutate func(r *creation.Record) (creation.Changes, error),
+) (client.Object, error) {
 	ctx, cancel := s.withStoreTimeout(ctx)
 	defer cancel()
-	if err := s.lock(ctx); err != nil {
-		return errors.Wrap(err, "cannot store the record of the operation")
-	}
-	defer s.unlock()
-	if over() {
-		return ErrEnded
+	select {
+	case s.storing <- struct{}{}: // No other write is in progress.
+		defer func() { <-s.storing }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 
 	s.mu.Lock()
-	was, r := s.text, s.current()
-	rule := ruleOf(s.record)
-	fn(&r)
-	text, set := r.Text(), s.changes()
+	r, about := s.current(), contest{record: "own", result: "other"}
+	if r.Type == creation.Create && !r.Abandoned {
+		about.result = "create"
+	}
+	recorded, err := mutate(&r)
+	cs := append(recorded.Changes, s.changes()...)
 	s.mu.Unlock()
-	server, err := s.store(ctx, append(seam.Changes{{
-		Key:     AnnotationKeyOperation,
-		Value:   text,
-		Was:     was,
-		Existed: true,
-	}}, set...), rule)
-
-	switch {
-	case server != nil && seam.IsRefused(err): // The record and the name are stored.
-	case seam.Permanent(err):
-		// Its result must still be stored.
-		s.dropHandle(r.Handle)
-		return errors.Wrap(err, "cannot store the record of the operation")
-	case err != nil:
-		return errors.Wrap(err, "cannot store the record of the operation; it is stored with its result")
-	case server == nil:
-		return errors.Wrap(errGone, "cannot store the record of the operation")
+	if err != nil {
+		return nil, err
 	}
 
+	server, err := s.store(ctx, cs, about)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record, s.text, s.version = &r, text, server.GetResourceVersion()
-	return nil
+	if server != nil && !errors.Is(err, errOverruled) {
+		s.record, s.version = &r, server.GetResourceVersion()
+	} else if seam.Permanent(err) && s.handle == r.Handle {
+		s.handle = "" // Its result must still be stored.
+	}
+	return server, err
 }
 
 // changes returns the annotations to be stored beside the record. The caller holds mu.
 func (s *storedRecord) changes() seam.Changes {
 	var cs seam.Changes
-
 	for _, k := range slices.Sorted(maps.Keys(s.annotations)) {
 		c := seam.SetAnnotation(s.object, k, s.annotations[k])
-		if !c.Existed || c.Was != c.Value || len(s.tried[k]) > 0 {
-			cs = append(cs, c)
+		if !slices.Contains(s.tried[k], c.Value) {
+			s.tried[k] = append(s.tried[k], c.Value)
 		}
-	}
-
-	for _, c := range cs {
-		if !slices.Contains(s.tried[c.Key], c.Value) {
-			s.tried[c.Key] = append(s.tried[c.Key], c.Value)
-		}
+		cs = append(cs, c)
 	}
 	return cs
 }
 
-// result returns the changes that store the result of the operation.
-func (s *storedRecord) result(end ending) (seam.Changes, seam.Rule) {
-	name, _ := s.name()
-	ended := s.withEnding(end)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	set := s.changes()
+// store the changes that win against another writer's. They are compared with the live object, because only the
+// writer of a record may replace it.
+func (s *storedRecord) store(ctx context.Context, cs seam.Changes, about contest) (client.Object, error) {
+	for attempt := 1; ; attempt++ {
+		live, err := s.read(ctx, s.writer.Live)
+		switch {
+		case seam.IsGone(err), err == nil && live.GetUID() != s.object.GetUID():
+			return nil, errGone
+		case err != nil:
+			return nil, errors.Wrap(err, "cannot read the object")
+		}
+		won, replaced, overruled := s.contested(cs, live, about)
 
-	// The record comes first: if it is another writer's, nothing else is compared.
-	cs := creation.On(s.object)
+		// No other writer's value is left to compare with: the rule is only about changes since then.
+		server := live
+		if won, _ = won.Left(live, seam.Observed, nil); len(won) > 0 {
+			server, _, err = s.writer.Store(ctx, live, won, seam.Observed, nil)
+		}
+		switch {
+		case seam.IsOverruled(err) && attempt < storeAttempts:
+			continue
+		case seam.IsOverruled(err):
+			return nil, err
+		case server == nil && err == nil:
+			return nil, errGone
+		case seam.IsRefused(err) && len(won.Needed()) == 0:
+			server = live // The record and the name were stored before.
+		}
+		if server != nil && replaced != nil {
+			s.events.overwrote(s.object, *replaced)
+		}
+		if err == nil {
+			err = overruled
+		}
+		return server, err
+	}
+}
 
-	switch {
-	case end.err != nil && ended.Type == creation.Create && ended.Phase == creation.RecordFailed:
-		cs = cs.FailedWith(ended, end.err, end.at)
-	case end.err != nil:
-		cs = cs.WithRecord(ended)
-	case ended.Type != creation.Create:
-		cs = cs.WithoutRecord()
-	default:
-		cs = cs.CreateSucceeded(ended, end.at)
-
-		// Another writer may have changed the name of the external resource.
-		if name != "" && len(set.Only(meta.AnnotationKeyExternalName)) == 0 {
-			cs = cs.Named(name)
+// contested returns the changes that win against the values of live, the one that replaces another writer's external
+// name, and errOverruled if another writer has the record.
+func (s *storedRecord) contested(
+	cs seam.Changes, live client.Object, about contest,
+) (won seam.Changes, replaced *seam.Change, overruled error) {
+	if !s.owns(live) {
+		about.record, overruled = "other", errOverruled
+	}
+	for _, c := range cs {
+		about := about.about(c, live, s.wasTried)
+		there := seam.SetAnnotation(live, c.Key, c.Value)
+		c.Was, c.Existed = there.Was, there.Existed
+		switch {
+		case about.wins():
+			if won = append(won, c); about.annotation == "name" && about.there == "changed" {
+				replaced = &c
+			}
+		case overruled == nil:
+			s.events.log.Info("Another writer set an annotation that the operation sets, too; it is kept",
+				"uid", s.object.GetUID(), "annotation", c.Key)
 		}
 	}
-	if s.record.Abandoned {
-		return append(cs.Changes, set...), seam.Observed
-	}
-	return append(cs.Changes, set...), ruleOf(s.record)
-}
-
-// storeResult stores the result of the operation. It reports whether the object no longer exists.
-func (s *storedRecord) storeResult(ctx context.Context, end ending) (gone bool, err error) {
-	ctx, cancel := s.withStoreTimeout(ctx)
-	defer cancel()
-	if err := s.lock(ctx); err != nil {
-		return false, errors.Wrap(err, "cannot store the result of the operation")
-	}
-	defer s.unlock()
-	cs, rule := s.result(end)
-	server, err := s.store(ctx, cs, rule)
-	if seam.IsOverruled(err) {
-		server, err = s.yield(ctx, cs)
-	}
-
-	if server != nil && seam.IsRefused(err) {
-		s.events.warn(s.object, reasonCannotStoreResult, err)
-		err = nil
-	}
-	if err != nil {
-		return false, errors.Wrap(err, "cannot store the result of the operation")
-	}
-	if server == nil {
-		return true, nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version = server.GetResourceVersion()
-	return false, nil
-}
-
-// yield to another writer of the record: a person who settled the create, or another process
-// that treated the operation as interrupted. Their values stay. The external name is stored if
-// the object has none.
-func (s *storedRecord) yield(ctx context.Context, cs seam.Changes) (client.Object, error) {
-	// The conflict may be about another annotation than the record, or about the name.
-	server, err := s.store(ctx, cs.Only(AnnotationKeyOperation, meta.AnnotationKeyExternalName), seam.Observed)
-	if seam.IsOverruled(err) {
-		server, err = s.store(ctx, cs.Only(AnnotationKeyOperation), seam.Observed)
-	}
-
-	if err == nil {
-		s.events.log.Info(
-			"Another writer set an annotation that the operation sets, too; it is kept", "uid", s.object.GetUID(),
-		)
-		return server, nil
-	}
-	if !seam.IsOverruled(err) {
-		return nil, err
-	}
-	s.events.warn(s.object, reasonOverruled, errors.Errorf(
-		"another writer changed the record of an operation (annotation %s) while it ran", AnnotationKeyOperation,
-	))
-	server, err = s.store(ctx, cs.Only(meta.AnnotationKeyExternalName), seam.Observed)
-	if seam.IsOverruled(err) {
-		// Only a person can tell which external resource is the right one.
-		name, _ := s.name()
-		s.events.warn(s.object, reasonOverruled, errors.Errorf(
-			"an operation that was treated as interrupted created %q, which is not the external name of this managed resource: delete it if it is not needed",
-			name,
-		))
-		return s.object, nil
-	}
-	return server, err
-}
-
-// store changes. They are compared with the live object, because only the writer of a record
-// may replace it. It returns the object as the API server then has it, or nil if it no longer
-// exists.
-func (s *storedRecord) store(ctx context.Context, cs seam.Changes, rule seam.Rule) (client.Object, error) {
-	live := seam.Empty(s.object)
-	err := s.writer.Live.Get(ctx, client.ObjectKeyFromObject(s.object), live)
-
-	switch {
-	case seam.IsGone(err), err == nil && live.GetUID() != s.object.GetUID():
-		return nil, nil //nolint:nilnil // Absence is an answer.
-	case err != nil:
-		return nil, errors.Wrap(err, "cannot read the object")
-	}
-
-	ours := s.owns(live)
-	for i, c := range cs {
-		if v, exists := live.GetAnnotations()[c.Key]; exists && (c.Key == AnnotationKeyOperation && ours ||
-			s.wasTried(c.Key, v)) {
-			cs[i].Was, cs[i].Existed = v, true
-		}
-	}
-
-	overwrote := s.events.overwrote(s.object)
-	left, err := cs.Left(live, rule, overwrote)
-	if err != nil || len(left) == 0 {
-		return live, err
-	}
-	server, _, err := s.writer.Store(ctx, live, left, rule, overwrote)
-	if seam.IsRefused(err) && len(left.Needed()) == 0 {
-		// The record and the name were stored before.
-		return live, err
-	}
-	return server, err
+	return won, replaced, overruled
 }
 
 // owns reports whether an object has the record of this operation. Its text may differ, because
@@ -379,7 +262,9 @@ func (s *storedRecord) inCache(ctx context.Context) bool {
 	if err != nil {
 		return kerrors.IsNotFound(err)
 	}
-	return o.GetUID() != s.object.GetUID() || !s.newerThan(o)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return o.GetUID() != s.object.GetUID() || !seam.OlderThan(o.GetResourceVersion(), s.version)
 }
 
 // moved reports whether the object has left the cache and, on the API server, no longer has the record of this
@@ -404,11 +289,4 @@ func (s *storedRecord) read(ctx context.Context, from client.Reader) (client.Obj
 	defer cancel()
 	o := seam.Empty(s.object)
 	return o, from.Get(ctx, client.ObjectKeyFromObject(s.object), o)
-}
-
-// newerThan reports whether o is known to lack the last write.
-func (s *storedRecord) newerThan(o client.Object) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return seam.OlderThan(o.GetResourceVersion(), s.version)
 }

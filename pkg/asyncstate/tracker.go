@@ -95,8 +95,8 @@ func (t *Tracker) NeedLeaderElection() bool { return true }
 //
 // Without it each of these waits for the next reconcile, which follows within 10 seconds.
 func (t *Tracker) Source() source.Source {
-	return source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		t.queues.watch(ctx, q)
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		t.queues.watch(q)
 		return nil
 	})
 }
@@ -153,10 +153,10 @@ func (t *Tracker) operationSucceeded(o client.Object, r *creation.Record) {
 // has ended and its result is not stored, or not in the cache.
 func (t *Tracker) running(mg resource.Managed) (*operation, error) {
 	op := t.operation(mg.GetUID())
-	if op == nil || !op.lifetime.isOver() {
+	if op == nil || !op.lifetime.get().over {
 		return op, nil
 	}
-	if err := op.lifetime.storeError(); err != nil {
+	if err := op.lifetime.get().unstored; err != nil {
 		return nil, err
 	}
 	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")
