@@ -354,52 +354,10 @@ func TestFailureIsNotMasked(t *testing.T) {
 	}
 }
 
-// How operations end.
+// The deadline and the error of an operation should decide about its outcome.
 func TestEnds(t *testing.T) {
 	hour := []asyncstate.TrackerOption{asyncstate.WithTimeout(time.Hour)}
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
-	confirmation := []managed.ReconcilerOption{confirm.With(2, time.Minute)}
-
-	// deletingOld starts a provider that confirms deletions, after b was deleted, whose external name is old.
-	deletingOld := func(e *environment) *process {
-		e.reconcilerOptions = confirmation
-		e.cloud.add("old", "")
-		e.edit("b", func(b *v1alpha1.Bucket) {
-			b.SetFinalizers([]string{managed.FinalizerName})
-			meta.SetExternalName(b, "old")
-		})
-		e.delete("b")
-		return e.startProvider()
-	}
-	good := finalState{
-		Name:      "good",
-		Operation: asyncstate.ReasonFinished,
-		Ready:     xpv2.ReasonCreating,
-		Synced:    xpv2.ReasonReconcileSuccess,
-	}
-	failed := finalState{
-		Creates:   1,
-		Created:   1,
-		Remaining: 1,
-		Operation: asyncstate.ReasonFailed,
-		Ready:     xpv2.ReasonCreating,
-		Synced:    xpv2.ReasonReconcileError,
-		Recorded:  true,
-	}
-
-	// deleteThrottled starts a provider, and deletes b, which closes its account for five hours.
-	deleteThrottled := func(e *environment) {
-		e.startProvider()
-		advanceClock(time.Hour)
-		e.cloud.rejectRequests(ratelimit.Throttled(errQuota, 5*time.Hour))
-		e.delete("b")
-	}
-	deleteFailed := finalState{
-		Creates: 1, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
-		Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
-		Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
-	}
-
 	// failsWithHandle has Create set a handle and return err.
 	failsWithHandle := func(err error) func(t *testing.T, e *environment) {
 		return func(t *testing.T, e *environment) {
@@ -439,7 +397,7 @@ func TestEnds(t *testing.T) {
 			reason:         "It is observed by the name that it was given.",
 			autoReconciled: true,
 			options:        hour,
-			want:           good,
+			want:           namedGood(),
 			steps: returns(func(ctx context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "good")
 				return heeds(ctx, mg)
@@ -453,7 +411,7 @@ func TestEnds(t *testing.T) {
 			}),
 		},
 		"IgnoresItsContextAndSucceeds": {
-			reason: "A success is a success.", autoReconciled: true, options: hour, want: good,
+			reason: "A success is a success.", autoReconciled: true, options: hour, want: namedGood(),
 			steps: returns(func(_ context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "good")
 				return sleep(context.Background(), 3*time.Hour)
@@ -480,44 +438,74 @@ func TestEnds(t *testing.T) {
 				Recorded:  true,
 			},
 		},
-		"FailsAndIsInterrupted": {
-			reason:  "The failure should be reported by the next process, although the create began and failed in the same second.",
-			options: backoff,
-			steps: func(_ *testing.T, e *environment) {
+		"PastDeadline": {
+			reason:  "An operation that doesn't end although its time is over says so.",
+			options: hour,
+			want: finalState{
+				Operation:  asyncstate.ReasonRunning,
+				Ready:      xpv2.ReasonCreating,
+				Synced:     xpv2.ReasonReconcileSuccess,
+				Recorded:   true,
+				Incomplete: true,
+			},
+			steps: func(t *testing.T, e *environment) {
+				e.useClient(
+					false,
+					func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) },
+				)
 				p := e.startProvider()
-				p.reconcileRejected()
-				p.kill()
-				e.startProvider().reconcileRepeatedly(1, 0)
+				mustReconcile(t, p, "b")
+				advanceClock(time.Hour + 30*time.Second)
+
+				// No controller watches what ends, so it is looked at again soon.
+				expectEqual(t, "", "reconciled again after", 10*time.Second, mustReconcile(t, p, "b").RequeueAfter)
+				expectContains(
+					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation),
+					"True Running: create, attempt 1, since 2000-01-01T00:00:00Z, deadline 2000-01-01T01:00:00Z (past its deadline",
+				)
+			},
+		},
+		"UpdatePastDeadline": {
+			reason: "Updates and deletes past their deadline are failures, and backed off from.", options: hour,
+			steps: func(t *testing.T, e *environment) {
+				e.useClient(true, heeds)
+				p := e.startProvider()
+				mustReconcile(t, p, "b")
+				advanceClock(time.Hour + 100*time.Millisecond)
+				mustReconcile(t, p, "b")
+				expectEqual(
+					t, "", "Synced", "False ReconcileError: update failed: the deadline of the operation has passed",
+					condition(e.get("b"), xpv2.TypeSynced),
+				)
+				expectContains(t, "record", record(e.get("b")), `"phase":"failed"`, `"error":"deadline exceeded"`)
 			},
 			want: finalState{
-				Creates:   1,
 				Operation: asyncstate.ReasonFailed,
-				Ready:     xpv2.ReasonCreating,
+				Ready:     "",
 				Synced:    xpv2.ReasonReconcileError,
 				Recorded:  true,
 			},
 		},
-		"ResultNotStored": {
-			reason:         "Synced should show soon that the result of an operation cannot be stored.",
-			autoReconciled: true,
-			steps: func(_ *testing.T, e *environment) {
-				e.reconcilerOptions = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
-				p := e.startProvider()
-				advanceClock(5 * time.Minute)
-				p.setFaults(func(verb string, o client.Object) error {
-					if verb == testkit.StatusUpdate {
-						return nil
-					}
-					return apiServerUnavailable(verb, o)
-				}, nil)
-				advanceClock(5*time.Minute + 2*time.Second)
-			},
-			want: finalState{
-				Creates: 1, Created: 1, Remaining: 1,
-				Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
-				Recorded: true, Incomplete: true,
-			},
-		},
+	}
+	runScenarios(t, cases)
+}
+
+// The end of an operation should be reported although its account is closed.
+func TestEnds_Throttled(t *testing.T) {
+	// deleteThrottled starts a provider, and deletes b, which closes its account for five hours.
+	deleteThrottled := func(e *environment) {
+		e.startProvider()
+		advanceClock(time.Hour)
+		e.cloud.rejectRequests(ratelimit.Throttled(errQuota, 5*time.Hour))
+		e.delete("b")
+	}
+	deleteFailed := finalState{
+		Creates: 1, Created: 1, Deletes: 1, Remaining: 1, Name: "id-0001",
+		Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileError,
+		Deleting: reconciler.ReasonExternalDeleteFailed, Recorded: true,
+	}
+
+	cases := map[string]scenario{
 		"Throttled": {
 			reason:  "A create that is throttled should close the account: the client of the next object should not be connected.",
 			limited: true,
@@ -633,6 +621,14 @@ func TestEnds(t *testing.T) {
 			},
 			want: deleteFailed,
 		},
+	}
+	runScenarios(t, cases)
+}
+
+// An operation that waits should begin when it may.
+func TestEnds_Queued(t *testing.T) {
+	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+	cases := map[string]scenario{
 		"QueuedDeleteIsPostponed": {
 			reason:         "A delete that waits for a permit should still say so while its account is closed.",
 			limited:        true,
@@ -693,54 +689,77 @@ func TestEnds(t *testing.T) {
 			},
 			want: readyAfterCreates(4, "id-0001"),
 		},
-		"PastDeadline": {
-			reason:  "An operation that doesn't end although its time is over says so.",
-			options: hour,
-			want: finalState{
-				Operation:  asyncstate.ReasonRunning,
-				Ready:      xpv2.ReasonCreating,
-				Synced:     xpv2.ReasonReconcileSuccess,
-				Recorded:   true,
-				Incomplete: true,
-			},
+		"RemovedRecord": {
+			reason:         "Removing the record is the documented way to retry a failed delete at once.",
+			autoReconciled: true, options: backoff,
 			steps: func(t *testing.T, e *environment) {
-				e.useClient(
-					false,
-					func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) },
-				)
-				p := e.startProvider()
-				mustReconcile(t, p, "b")
-				advanceClock(time.Hour + 30*time.Second)
-
-				// No controller watches what ends, so it is looked at again soon.
-				expectEqual(t, "", "reconciled again after", 10*time.Second, mustReconcile(t, p, "b").RequeueAfter)
+				e.cloud.requestDuration = time.Second
+				e.startProvider()
+				advanceClock(time.Minute)
+				e.cloud.rejectRequests(errQuota)
+				e.delete("b")
+				advanceClock(time.Minute)
+				e.cloud.rejectRequests(nil)
 				expectContains(
-					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation),
-					"True Running: create, attempt 1, since 2000-01-01T00:00:00Z, deadline 2000-01-01T01:00:00Z (past its deadline",
+					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "Failed",
+					"delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota",
 				)
+				e.edit("b", func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
+				advanceClock(time.Minute)
 			},
+			want: finalState{Creates: 1, Deletes: 2, Created: 1, Gone: true},
 		},
-		"UpdatePastDeadline": {
-			reason: "Updates and deletes past their deadline are failures, and backed off from.", options: hour,
-			steps: func(t *testing.T, e *environment) {
-				e.useClient(true, heeds)
-				p := e.startProvider()
-				mustReconcile(t, p, "b")
-				advanceClock(time.Hour + 100*time.Millisecond)
-				mustReconcile(t, p, "b")
-				expectEqual(
-					t, "", "Synced", "False ReconcileError: update failed: the deadline of the operation has passed",
-					condition(e.get("b"), xpv2.TypeSynced),
-				)
-				expectContains(t, "record", record(e.get("b")), `"phase":"failed"`, `"error":"deadline exceeded"`)
-			},
-			want: finalState{
-				Operation: asyncstate.ReasonFailed,
-				Ready:     "",
-				Synced:    xpv2.ReasonReconcileError,
-				Recorded:  true,
-			},
+	}
+	l := scenario{
+		reason:         "A spec that changes while an update runs should be applied after it, and only the last one.",
+		autoReconciled: true,
+		steps: func(t *testing.T, e *environment) {
+			e.startProvider()
+			advanceClock(15 * time.Minute)
+			for i := range 4 {
+				e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
+				advanceClock(time.Minute)
+			}
+			advanceClock(25 * time.Minute)
+			expectEqual(t, "", "region after updates, at once", []any{"region-3", 1}, []any{
+				e.cloud.region("id-0001"), e.cloud.mostRunning,
+			})
 		},
+		want: readyAfterCreates(1, "id-0001"),
+	}
+	l.want.Updates = 2
+	cases["LatestSpec"] = l
+	cases["SpecChange"] = scenario{
+		reason: "A changed spec ends the backoff.", autoReconciled: true, options: backoff,
+		steps: func(t *testing.T, e *environment) {
+			e.cloud.rejectRequests(errQuota)
+			e.startProvider()
+			advanceClock(10 * time.Minute)
+			e.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
+			advanceClock(time.Second)
+			expectEqual(t, "", "creates when a label changed", 1, e.cloud.count(asyncstate.Create))
+			e.requestOperation(asyncstate.Update)
+			advanceClock(time.Second)
+			expectContains(
+				t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation),
+				"create, attempt 2, failed",
+			)
+			expectContains(t, "record", record(e.get("b")), `"error":"error"`)
+		},
+		want: finalState{
+			Creates:   2,
+			Operation: asyncstate.ReasonFailed,
+			Ready:     xpv2.ReasonCreating,
+			Synced:    xpv2.ReasonReconcileError,
+			Recorded:  true,
+		},
+	}
+	runScenarios(t, cases)
+}
+
+// The end of an operation should be stored although its object has changed.
+func TestEnds_Changed(t *testing.T) {
+	cases := map[string]scenario{
 		"PausedWhileItRuns": {
 			reason: "A pause does not interrupt what runs in this process.",
 			steps: func(t *testing.T, e *environment) {
@@ -861,6 +880,26 @@ func TestEnds(t *testing.T) {
 				Synced:    xpv2.ReasonReconcileSuccess,
 			},
 		},
+	}
+	runScenarios(t, cases)
+}
+
+// A delete should be observed, and repeated with backoff.
+func TestEnds_Delete(t *testing.T) {
+	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+	confirmation := []managed.ReconcilerOption{confirm.With(2, time.Minute)}
+	// deletingOld starts a provider that confirms deletions, after b was deleted, whose external name is old.
+	deletingOld := func(e *environment) *process {
+		e.reconcilerOptions = confirmation
+		e.cloud.add("old", "")
+		e.edit("b", func(b *v1alpha1.Bucket) {
+			b.SetFinalizers([]string{managed.FinalizerName})
+			meta.SetExternalName(b, "old")
+		})
+		e.delete("b")
+		return e.startProvider()
+	}
+	cases := map[string]scenario{
 		"UpdateOfWhatIsAbsent": {
 			reason:  "Upstream updates an absent external resource if the management policies allow only that. The next update should wait like any other.",
 			options: backoff,
@@ -979,72 +1018,64 @@ func TestEnds(t *testing.T) {
 				Deleting:  reconciler.ReasonConfirmingAbsence,
 			},
 		},
-		"RemovedRecord": {
-			reason:         "Removing the record is the documented way to retry a failed delete at once.",
-			autoReconciled: true, options: backoff,
-			steps: func(t *testing.T, e *environment) {
-				e.cloud.requestDuration = time.Second
-				e.startProvider()
-				advanceClock(time.Minute)
-				e.cloud.rejectRequests(errQuota)
-				e.delete("b")
-				advanceClock(time.Minute)
-				e.cloud.rejectRequests(nil)
-				expectContains(
-					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "Failed",
-					"delete, attempt 1, failed at 2000-01-01T00:01:00Z, next attempt at 2000-01-01T01:01:00Z: quota",
-				)
-				e.edit("b", func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) })
-				advanceClock(time.Minute)
+	}
+	runScenarios(t, cases)
+}
+
+// A result should be stored, also if the API server is away for a while.
+func TestEnds_Stored(t *testing.T) {
+	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
+	failed := finalState{
+		Creates:   1,
+		Created:   1,
+		Remaining: 1,
+		Operation: asyncstate.ReasonFailed,
+		Ready:     xpv2.ReasonCreating,
+		Synced:    xpv2.ReasonReconcileError,
+		Recorded:  true,
+	}
+
+	cases := map[string]scenario{
+		"FailsAndIsInterrupted": {
+			reason:  "The failure should be reported by the next process, although the create began and failed in the same second.",
+			options: backoff,
+			steps: func(_ *testing.T, e *environment) {
+				p := e.startProvider()
+				p.reconcileRejected()
+				p.kill()
+				e.startProvider().reconcileRepeatedly(1, 0)
 			},
-			want: finalState{Creates: 1, Deletes: 2, Created: 1, Gone: true},
+			want: finalState{
+				Creates:   1,
+				Operation: asyncstate.ReasonFailed,
+				Ready:     xpv2.ReasonCreating,
+				Synced:    xpv2.ReasonReconcileError,
+				Recorded:  true,
+			},
+		},
+		"ResultNotStored": {
+			reason:         "Synced should show soon that the result of an operation cannot be stored.",
+			autoReconciled: true,
+			steps: func(_ *testing.T, e *environment) {
+				e.reconcilerOptions = []managed.ReconcilerOption{managed.WithPollInterval(10 * time.Hour)}
+				p := e.startProvider()
+				advanceClock(5 * time.Minute)
+				p.setFaults(func(verb string, o client.Object) error {
+					if verb == testkit.StatusUpdate {
+						return nil
+					}
+					return apiServerUnavailable(verb, o)
+				}, nil)
+				advanceClock(5*time.Minute + 2*time.Second)
+			},
+			want: finalState{
+				Creates: 1, Created: 1, Remaining: 1,
+				Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError,
+				Recorded: true, Incomplete: true,
+			},
 		},
 	}
 	l := scenario{
-		reason:         "A spec that changes while an update runs should be applied after it, and only the last one.",
-		autoReconciled: true,
-		steps: func(t *testing.T, e *environment) {
-			e.startProvider()
-			advanceClock(15 * time.Minute)
-			for i := range 4 {
-				e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = fmt.Sprint("region-", i) })
-				advanceClock(time.Minute)
-			}
-			advanceClock(25 * time.Minute)
-			expectEqual(t, "", "region after updates, at once", []any{"region-3", 1}, []any{
-				e.cloud.region("id-0001"), e.cloud.mostRunning,
-			})
-		},
-		want: readyAfterCreates(1, "id-0001"),
-	}
-	l.want.Updates = 2
-	cases["LatestSpec"] = l
-	cases["SpecChange"] = scenario{
-		reason: "A changed spec ends the backoff.", autoReconciled: true, options: backoff,
-		steps: func(t *testing.T, e *environment) {
-			e.cloud.rejectRequests(errQuota)
-			e.startProvider()
-			advanceClock(10 * time.Minute)
-			e.edit("b", func(b *v1alpha1.Bucket) { b.SetLabels(map[string]string{"a": "b"}) })
-			advanceClock(time.Second)
-			expectEqual(t, "", "creates when a label changed", 1, e.cloud.count(asyncstate.Create))
-			e.requestOperation(asyncstate.Update)
-			advanceClock(time.Second)
-			expectContains(
-				t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation),
-				"create, attempt 2, failed",
-			)
-			expectContains(t, "record", record(e.get("b")), `"error":"error"`)
-		},
-		want: finalState{
-			Creates:   2,
-			Operation: asyncstate.ReasonFailed,
-			Ready:     xpv2.ReasonCreating,
-			Synced:    xpv2.ReasonReconcileError,
-			Recorded:  true,
-		},
-	}
-	l = scenario{
 		reason: "An operation does not begin without its record.",
 		want:   readyAfterCreates(1, "id-0001"),
 		steps: func(t *testing.T, e *environment) {
@@ -1102,6 +1133,16 @@ func TestEnds(t *testing.T) {
 		}
 	}
 	runScenarios(t, cases)
+}
+
+// namedGood returns the final state after a create that has set the external name "good".
+func namedGood() finalState {
+	return finalState{
+		Name:      "good",
+		Operation: asyncstate.ReasonFinished,
+		Ready:     xpv2.ReasonCreating,
+		Synced:    xpv2.ReasonReconcileSuccess,
+	}
 }
 
 // The cache can catch up with a result at any moment, also between two looks.

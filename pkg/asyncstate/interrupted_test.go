@@ -36,10 +36,6 @@ import (
 
 // A create that is interrupted, or fails, should lead to one external resource with its name stored, or to none.
 func TestInterrupted(t *testing.T) {
-	tokens := []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
-	unknownDeleting, failed := unknownAfterCreates(1), unknownAfterCreates(1)
-	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
-	failed.Operation, failed.Incomplete = asyncstate.ReasonFailed, false
 	cases := map[string]scenario{
 		"HandleIsStoredLate": {
 			reason: "A handle that could not be stored at once should be stored with the result, and be resumed.",
@@ -159,6 +155,13 @@ func TestInterrupted(t *testing.T) {
 				Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
 			},
 		},
+	}
+	runScenarios(t, cases)
+}
+
+// The absence of an external resource should be believed once its create can no longer be in progress.
+func TestInterrupted_Absence(t *testing.T) {
+	cases := map[string]scenario{
 		"ClockWasAhead": {
 			reason: "A create that was begun by a clock that is ahead can be repeated more than once.",
 			kind:   token, autoReconciled: true,
@@ -189,7 +192,7 @@ func TestInterrupted(t *testing.T) {
 		},
 		"FinderWithTokensDeleted": {
 			reason: "An object should be deleted once its create can no longer be in progress.",
-			kind:   finder, options: tokens,
+			kind:   finder, options: withTokens(),
 			steps: func(t *testing.T, e *environment) {
 				p := e.crashAndRestart(3 * time.Minute)
 				e.delete("b")
@@ -248,6 +251,51 @@ func TestInterrupted(t *testing.T) {
 			Incomplete: true,
 		},
 	}
+
+	// When absence is believed doesn't depend on the clock of the process that died.
+	const decade = 10 * 365 * 24 * time.Hour
+	for name, tc := range map[string]struct {
+		reason string
+		skew   time.Duration
+		option asyncstate.TrackerOption
+		until  time.Duration
+	}{
+		"Ahead": {
+			"A clock that is ten years ahead does not make the object wait for ten years.", decade,
+			asyncstate.WithTimeout(time.Hour), time.Hour,
+		},
+		"ALittleBehind": {
+			"Nor does one that is 50 minutes behind.", -50 * time.Minute,
+			asyncstate.WithTimeout(time.Hour), time.Hour,
+		},
+		"AbsenceAfterAhead": {
+			"As above, ten years ahead.", decade, asyncstate.WithAbsenceAfter(10 * time.Minute),
+			10 * time.Minute,
+		},
+	} {
+		cases["Absence/"+name] = scenario{
+			reason: tc.reason, kind: finder, autoReconciled: true, options: []asyncstate.TrackerOption{tc.option},
+			steps: func(t *testing.T, e *environment) {
+				e.startAndKill(3 * time.Minute)
+				skew(t, e, tc.skew)
+				advanceClock(5 * time.Minute)
+				e.startProvider()
+				advanceClock(tc.until + 30*time.Second - time.Second)
+				expectEqual(
+					t, tc.reason, "creates while the other process may be running", 1,
+					e.cloud.count(asyncstate.Create),
+				)
+				advanceClock(2*time.Second + e.cloud.requestDuration)
+			},
+			want: readyAfterCreates(2, "id-0001"),
+		}
+	}
+	runScenarios(t, cases)
+}
+
+// The external resource of a create should be found, whoever ended its process, and when.
+func TestInterrupted_Found(t *testing.T) {
+	cases := map[string]scenario{}
 	for name, tc := range map[string]struct {
 		reason  string
 		deaf    bool
@@ -301,44 +349,6 @@ func TestInterrupted(t *testing.T) {
 		cases[name] = l
 	}
 
-	// When absence is believed doesn't depend on the clock of the process that died.
-	const decade = 10 * 365 * 24 * time.Hour
-	for name, tc := range map[string]struct {
-		reason string
-		skew   time.Duration
-		option asyncstate.TrackerOption
-		until  time.Duration
-	}{
-		"Ahead": {
-			"A clock that is ten years ahead does not make the object wait for ten years.", decade,
-			asyncstate.WithTimeout(time.Hour), time.Hour,
-		},
-		"ALittleBehind": {
-			"Nor does one that is 50 minutes behind.", -50 * time.Minute,
-			asyncstate.WithTimeout(time.Hour), time.Hour,
-		},
-		"AbsenceAfterAhead": {
-			"As above, ten years ahead.", decade, asyncstate.WithAbsenceAfter(10 * time.Minute),
-			10 * time.Minute,
-		},
-	} {
-		cases["Absence/"+name] = scenario{
-			reason: tc.reason, kind: finder, autoReconciled: true, options: []asyncstate.TrackerOption{tc.option},
-			steps: func(t *testing.T, e *environment) {
-				e.startAndKill(3 * time.Minute)
-				skew(t, e, tc.skew)
-				advanceClock(5 * time.Minute)
-				e.startProvider()
-				advanceClock(tc.until + 30*time.Second - time.Second)
-				expectEqual(
-					t, tc.reason, "creates while the other process may be running", 1,
-					e.cloud.count(asyncstate.Create),
-				)
-				advanceClock(2*time.Second + e.cloud.requestDuration)
-			},
-			want: readyAfterCreates(2, "id-0001"),
-		}
-	}
 	for name, err := range map[string]error{"Absent": nil, "Fails": errQuota, "Unknown": nil, "NameIsNoText": nil} {
 		cases["AppearsLater/"+name] = scenario{
 			reason: "What appears after the first look-up is found soon.",
@@ -399,6 +409,12 @@ func TestInterrupted(t *testing.T) {
 			want: readyAfterCreates(creates, as),
 		}
 	}
+	runScenarios(t, cases)
+}
+
+// The announcement of a create whose record has gone should not stop its object.
+func TestInterrupted_Announced(t *testing.T) {
+	cases := map[string]scenario{}
 	for _, k := range []clientKind{finder, resumer, token, deterministic, namesEarly} {
 		l := scenario{
 			reason: "Who resumes may have a clock that is behind.",
@@ -498,9 +514,15 @@ func TestInterrupted(t *testing.T) {
 		want: readyAfterCreates(1, "id-0001"),
 	}
 
+	runScenarios(t, cases)
+}
+
+// A create that another process repeats should not be carried out after a deletion.
+func TestInterrupted_TakenOver(t *testing.T) {
+	cases := map[string]scenario{}
 	// A repetition that failed does not mean that the create failed: another process may still
 	// have it in progress.
-	for k, options := range map[clientKind][]asyncstate.TrackerOption{deterministic: nil, finder: tokens} {
+	for k, options := range map[clientKind][]asyncstate.TrackerOption{deterministic: nil, finder: withTokens()} {
 		cases["RepetitionRefusedAndDeleted/"+string(k)] = scenario{
 			reason: "The external resource that the create of the first process makes two minutes later should be deleted.",
 			kind:   k, options: options,
@@ -612,6 +634,15 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
+	runScenarios(t, cases)
+}
+
+// A create that may not be made any more should not be repeated, and another operation should be resumed.
+func TestInterrupted_NotAllowed(t *testing.T) {
+	unknownDeleting, failed := unknownAfterCreates(1), unknownAfterCreates(1)
+	unknownDeleting.Ready, unknownDeleting.Deleting = xpv2.ReasonDeleting, reconciler.ReasonCreateResultUnknown
+	failed.Operation, failed.Incomplete = asyncstate.ReasonFailed, false
+	cases := map[string]scenario{}
 	// A create that may not be made any more is not repeated either.
 	for name, tc := range map[string]struct {
 		reason   string
@@ -722,7 +753,12 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	// A create may fail after it created the external resource, with an error that does not show it.
+	runScenarios(t, cases)
+}
+
+// A create may fail after it created the external resource, with an error that does not show it.
+func TestCreateFailed(t *testing.T) {
+	cases := map[string]scenario{}
 	for name, tc := range map[string]struct {
 		reason            string
 		options           []asyncstate.TrackerOption
@@ -736,7 +772,7 @@ func TestInterrupted(t *testing.T) {
 		},
 		"WithTokens": {
 			reason:  "Also if there are tokens, since the next attempt has another.",
-			options: tokens,
+			options: withTokens(),
 			want:    readyAfterCreates(1, "id-0001"),
 		},
 		"Deleted": {
@@ -765,7 +801,7 @@ func TestInterrupted(t *testing.T) {
 		},
 		"RefusedWithTokens": {
 			reason:  "An attempt that failed is not repeated with its token.",
-			options: tokens,
+			options: withTokens(),
 			refused: true,
 			want:    readyAfterCreates(2, "id-0001"),
 		},
@@ -813,8 +849,12 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	// The external resource of an interrupted create has to be found before it can be deleted, however
-	// long that has to wait.
+	runScenarios(t, cases)
+}
+
+// The external resource of an interrupted create should be found before it is deleted, however long that has to wait.
+func TestInterrupted_Deleted(t *testing.T) {
+	cases := map[string]scenario{}
 	queue := func(p *process) { mustReconcile(p.environment.t, p, "other") }
 	for name, tc := range map[string]struct {
 		reason  string
@@ -949,24 +989,12 @@ func TestInterrupted(t *testing.T) {
 		}
 	}
 
-	token400 := &url.Error{Op: "Get", URL: "https://cloud", Err: kerrors.NewBadRequest("invalid_grant")}
-	undialed := "cannot poll: dial tcp 192.0.2.1:443: connect: connection refused"
-	operations := schema.GroupResource{Resource: "operations"}
-	notFound, forbidden := kerrors.NewNotFound(operations, "op"), kerrors.NewForbidden(operations, "op", errQuota)
-	expired := errors.New("https response error StatusCode: 400, api error ExpiredToken: expired")
-	azure := func(code int, text string) error {
-		return &azureLoginError{&http.Response{StatusCode: code}, text}
-	}
-	refused := azure(http.StatusBadRequest, "ClientSecretCredential authentication failed. AADSTS700024")
-	unread := errors.New("WorkloadIdentityCredential: open /t: no such file")
-	oauth2 := azure(http.StatusBadRequest, `oauth2: "invalid_grant"`)
-	grpcText := errors.New("rpc error: code = Unauthenticated desc = no token")
-	throttled := errors.New("api error ThrottlingException: Rate exceeded")
-	webIdentity := fmt.Errorf("get identity: get credentials: %w", &loginError{"PackedPolicyTooLarge"})
-	noRole := fmt.Errorf("get credentials: no EC2 IMDS role found: %w", azure(http.StatusNotFound, "StatusCode: 404"))
-	noToken := errors.New("failed to retrieve jwt from provide source, unable to read file at /t: open /t: no such file")
-	createdAgain := readyAfterCreates(2, "id-0002")
-	createdAgain.Created = 2
+	runScenarios(t, cases)
+}
+
+// The error of a poll should not end an operation that the external system carries out.
+func TestInterrupted_PollFails(t *testing.T) {
+	cases := map[string]scenario{}
 	const late = 100 * time.Hour
 	for name, tc := range map[string]struct {
 		pollErr  error
@@ -976,29 +1004,13 @@ func TestInterrupted(t *testing.T) {
 	}{
 		"NotReached":      {pollErr: &net.OpError{Op: "dial", Err: errQuota}, duration: 10 * time.Minute},
 		"Unauthorized":    {pollErr: kerrors.NewUnauthorized("expired"), duration: 10 * time.Minute},
-		"Token":           {pollErr: token400, duration: 10 * time.Minute},
 		"AWSToken":        {pollErr: &loginError{"ExpiredTokenException"}, duration: 10 * time.Minute},
-		"AWSWebIdentity":  {pollErr: &loginError{"InvalidIdentityToken"}, duration: 10 * time.Minute},
-		"AWSCredentials":  {pollErr: webIdentity, duration: 10 * time.Minute},
-		"AWSNoToken":      {pollErr: noToken, duration: 10 * time.Minute},
-		"AWSNotListed":    {pollErr: &loginError{"InvalidInstanceID.NotFound"}, duration: 10 * time.Minute},
-		"AWSFirstSDK":     {pollErr: wrappedLoginError{firstLoginError{}}, duration: 10 * time.Minute},
-		"AWSText":         {pollErr: expired, duration: 10 * time.Minute},
-		"Azure":           {pollErr: azure(http.StatusUnauthorized, "refused"), duration: 10 * time.Minute},
-		"AzureBadRequest": {pollErr: refused, duration: 10 * time.Minute},
-		"AzureNoAnswer":   {pollErr: unread, duration: 10 * time.Minute},
-		"OAuth2":          {pollErr: oauth2, duration: 10 * time.Minute},
-		"GRPCText":        {pollErr: grpcText, duration: 10 * time.Minute},
-		"StatusText":      {pollErr: errors.New("unexpected status code 401"), duration: 10 * time.Minute},
-		"ThrottledText":   {pollErr: throttled, duration: 10 * time.Minute},
-		"QuotedDial":      {pollErr: errors.New(undialed), duration: 10 * time.Minute},
 		"Throttled":       {pollErr: ratelimit.Throttled(errQuota, time.Minute), duration: 10 * time.Minute},
-		"NotListed":       {pollErr: notFound, duration: 10 * time.Minute},
-		"ForbiddenFinder": {pollErr: forbidden, finds: true, duration: late},
-		"ExpiredFinder":   {pollErr: notFound, finds: true, duration: late},
+		"NotListed":       {pollErr: errNotFound, duration: 10 * time.Minute},
+		"ForbiddenFinder": {pollErr: errForbidden, finds: true, duration: late},
+		"ExpiredFinder":   {pollErr: errNotFound, finds: true, duration: late},
 		"FailedFinder":    {pollErr: status.Error(codes.Internal, "it failed"), finds: true, duration: late},
-		"Rested":          {pollErr: forbidden, rest: 2 * time.Hour, duration: 127 * time.Minute},
-		"RestedLogin":     {pollErr: noRole, rest: 2 * time.Hour, duration: 127 * time.Minute},
+		"Rested":          {pollErr: errForbidden, rest: 2 * time.Hour, duration: 127 * time.Minute},
 	} {
 		for _, crashes := range []bool{true, false} {
 			cases[fmt.Sprintf("PollFails/%s/Crash=%t", name, crashes)] = scenario{
@@ -1033,6 +1045,62 @@ func TestInterrupted(t *testing.T) {
 			}
 		}
 	}
+	runScenarios(t, cases)
+}
+
+// The handle of a create should be kept after an error that says nothing about the operation itself.
+func TestKeepsHandle(t *testing.T) {
+	token400 := &url.Error{Op: "Get", URL: "https://cloud", Err: kerrors.NewBadRequest("invalid_grant")}
+	undialed := "cannot poll: dial tcp 192.0.2.1:443: connect: connection refused"
+	expired := errors.New("https response error StatusCode: 400, api error ExpiredToken: expired")
+	azure := func(code int, text string) error {
+		return &azureLoginError{&http.Response{StatusCode: code}, text}
+	}
+	refused := azure(http.StatusBadRequest, "ClientSecretCredential authentication failed. AADSTS700024")
+	unread := errors.New("WorkloadIdentityCredential: open /t: no such file")
+	oauth2 := azure(http.StatusBadRequest, `oauth2: "invalid_grant"`)
+	grpcText := errors.New("rpc error: code = Unauthenticated desc = no token")
+	throttled := errors.New("api error ThrottlingException: Rate exceeded")
+	webIdentity := fmt.Errorf("get identity: get credentials: %w", &loginError{"PackedPolicyTooLarge"})
+	noRole := fmt.Errorf("get credentials: no EC2 IMDS role found: %w", azure(http.StatusNotFound, "StatusCode: 404"))
+	noToken := errors.New("failed to retrieve jwt from provide source, unable to read file at /t: open /t: no such file")
+	for name, err := range map[string]error{
+		"NotReached":      &net.OpError{Op: "dial", Err: errQuota},
+		"Unauthorized":    kerrors.NewUnauthorized("expired"),
+		"Token":           token400,
+		"AWSToken":        &loginError{"ExpiredTokenException"},
+		"AWSWebIdentity":  &loginError{"InvalidIdentityToken"},
+		"AWSCredentials":  webIdentity,
+		"AWSNoToken":      noToken,
+		"AWSNotListed":    &loginError{"InvalidInstanceID.NotFound"},
+		"AWSFirstSDK":     wrappedLoginError{firstLoginError{}},
+		"AWSText":         expired,
+		"Azure":           azure(http.StatusUnauthorized, "refused"),
+		"AzureBadRequest": refused,
+		"AzureNoAnswer":   unread,
+		"OAuth2":          oauth2,
+		"GRPCText":        grpcText,
+		"StatusText":      errors.New("unexpected status code 401"),
+		"ThrottledText":   throttled,
+		"QuotedDial":      errors.New(undialed),
+		"Throttled":       ratelimit.Throttled(errQuota, time.Minute),
+		"NotListed":       errNotFound,
+		"RestedLogin":     noRole,
+	} {
+		if !asyncstate.KeepsHandle(err) {
+			t.Errorf("%s: the create is not resumed after %v", name, err)
+		}
+	}
+	if err := errors.New("the disk is too large"); asyncstate.KeepsHandle(err) {
+		t.Errorf("the create is resumed after %v", err)
+	}
+}
+
+// An operation without a result should be settled by a person, or when it is forgotten.
+func TestInterrupted_NoResult(t *testing.T) {
+	createdAgain := readyAfterCreates(2, "id-0002")
+	createdAgain.Created = 2
+	cases := map[string]scenario{}
 	for name, tc := range map[string]struct {
 		reason  string
 		deletes bool
@@ -1119,7 +1187,7 @@ func TestInterrupted(t *testing.T) {
 				e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 					inner, _ := p.client(mg).(resumingClient)
 					return pollingFinder{&pollingClient{
-						cloudClient: inner.cloudClient, pollErr: func() error { return notFound },
+						cloudClient: inner.cloudClient, pollErr: func() error { return errNotFound },
 					}, findingClient(inner).Find}, nil
 				}
 				p := e.crashAndRestart(6 * time.Minute)
@@ -1145,7 +1213,7 @@ func TestInterrupted(t *testing.T) {
 				inner, _ := p.client(mg).(resumingClient)
 				return pollingFinder{&pollingClient{cloudClient: inner.cloudClient, pollErr: func() error {
 					if find != nil {
-						return forbidden
+						return errForbidden
 					}
 					return nil
 				}}, func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
@@ -1161,6 +1229,12 @@ func TestInterrupted(t *testing.T) {
 		want: readyAfterCreates(1, "id-0001"),
 	}
 
+	runScenarios(t, cases)
+}
+
+// A create that was accepted should not be repeated while it may be in progress.
+func TestInterrupted_Accepted(t *testing.T) {
+	cases := map[string]scenario{}
 	cases["AcceptedWithoutResumer"] = scenario{
 		reason: "A create that was accepted should not be repeated while it may be in progress, although no poll can be made again.",
 		kind:   finder,
@@ -1172,7 +1246,7 @@ func TestInterrupted(t *testing.T) {
 					*acceptedClient
 					asyncstate.FinderFn
 				}{&acceptedClient{inner.cloudClient, func(ctx context.Context) error {
-					return stderrors.Join(asyncstate.SetHandle(ctx, "op"), notFound)
+					return stderrors.Join(asyncstate.SetHandle(ctx, "op"), errNotFound)
 				}}, inner.Find}, nil
 			}
 			p := e.startProvider()
@@ -1200,10 +1274,10 @@ func TestInterrupted(t *testing.T) {
 					if e.cloud.calls[asyncstate.Create] == 1 {
 						return asyncstate.ErrOutcomeUnknown
 					}
-					return stderrors.Join(asyncstate.SetHandle(ctx, "op"), notFound)
+					return stderrors.Join(asyncstate.SetHandle(ctx, "op"), errNotFound)
 				}}, func() error {
 					if len(e.cloud.names("uid-1")) == 0 {
-						return notFound
+						return errNotFound
 					}
 					return nil
 				}}, nil
@@ -1244,6 +1318,12 @@ func TestInterrupted(t *testing.T) {
 			Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
 		},
 	}
+	runScenarios(t, cases)
+}
+
+// A change of the managed resource during a call of the external client should be noticed.
+func TestInterrupted_ChangedWhileObserved(t *testing.T) {
+	cases := map[string]scenario{}
 	for name, tc := range map[string]struct {
 		reason string
 		change func(b *v1alpha1.Bucket) // nil for a deletion
@@ -1349,6 +1429,11 @@ func TestInterrupted(t *testing.T) {
 	runScenarios(t, cases)
 }
 
+// withTokens returns the options of a provider whose external system takes tokens.
+func withTokens() []asyncstate.TrackerOption {
+	return []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}
+}
+
 // repeatCreate kills a process in a create of ten seconds, and has the next process repeat it.
 func (e *environment) repeatCreate() *process {
 	e.cloud.set(func(c *fakeCloud) { c.requestDuration = 10 * time.Second })
@@ -1421,6 +1506,12 @@ func (c *unansweredClient) Resume(ctx context.Context, mg resource.Managed, a as
 	}
 	return resumingClient{c.cloudClient}.Resume(ctx, mg, a)
 }
+
+// Errors of requests that poll an operation.
+var (
+	errNotFound  = kerrors.NewNotFound(schema.GroupResource{Resource: "operations"}, "op")
+	errForbidden = kerrors.NewForbidden(schema.GroupResource{Resource: "operations"}, "op", errQuota)
+)
 
 // A loginError is AWS's for credentials that have expired.
 type loginError struct{ code string }

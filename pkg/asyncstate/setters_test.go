@@ -194,49 +194,66 @@ func TestProgress(t *testing.T) {
 	})
 }
 
+// A setting is what a client sets while its operation runs, and what another writer does meanwhile.
+type setting struct {
+	reason string
+	exists bool
+	had    string // external name
+	acts   acts
+	during func(b *v1alpha1.Bucket) // What another writer does.
+	want   string                   // external name
+	record bool
+}
+
+// acts are what a client does in an operation.
+type acts func(ctx context.Context, t *testing.T, e *environment, mg resource.Managed) error
+
+func runSettings(t *testing.T, cases map[string]setting) {
+	t.Helper()
+	for name, tc := range cases {
+		runInBubble(t, name, func(t *testing.T) {
+			var e *environment
+			e = newEnvironmentWithClient(
+				t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, e, mg) },
+			)
+			e.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(5 * time.Minute)}
+			if tc.had != "" {
+				e.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, tc.had) })
+			}
+			p := e.startProvider()
+			mustReconcile(t, p, "b")
+			advanceClock(time.Second)
+			if tc.during != nil {
+				e.edit("b", tc.during)
+			}
+			advanceClock(15 * time.Minute)
+			b := e.get("b")
+			expectEqual(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{
+				meta.GetExternalName(b), record(b) != "",
+			})
+			expectEqual(
+				t, tc.reason, "lost the other writer's annotation", false,
+				name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs",
+			)
+			if got := append(
+				e.events.Events("ExternalResourceOrphaned"), e.events.Events("OverwroteAnnotation")...,
+			); len(got) > 0 != (name == "NameDuringCreate") {
+				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
+			}
+			if name == "RecordReplacedAndNamed" {
+				expectContains(
+					t, tc.reason, strings.Join(e.events.Events("OperationOverruled"), "\n"),
+					`created "ours", which is not the external name`,
+				)
+				expectContains(t, "the log", e.events.All(), "not the external name of this managed resource")
+			}
+			expectEqual(t, tc.reason, "operations in memory", 0, asyncstate.OperationsInMemory(p.tracker))
+		})
+	}
+}
+
 // The annotations that a client sets while its operation runs should be stored.
 func TestAnnotationsSetByClient(t *testing.T) {
-	type acts func(ctx context.Context, t *testing.T, e *environment, mg resource.Managed) error
-
-	// ends returns what ends after a minute, as our, and has the object be edited before.
-	ends := func(err error) acts {
-		return func(ctx context.Context, _ *testing.T, _ *environment, mg resource.Managed) error {
-			_ = sleep(ctx, time.Minute)
-			meta.SetExternalName(mg, "ours")
-			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
-			return err
-		}
-	}
-
-	// stores returns what stores a name while requests to the API server fail, or the
-	// answers to writes are lost.
-	stores := func(fault, lost, fails bool, err error) acts {
-		return func(ctx context.Context, t *testing.T, e *environment, _ resource.Managed) error {
-			p := e.processes[0]
-			switch {
-			case fault:
-				p.setFaults(func(string, client.Object) error { return err }, nil)
-			case lost:
-				p.loseAnswers(func(verb string, _ client.Object) bool { return verb == testkit.Patch })
-			}
-			if got := asyncstate.SetExternalName(ctx, "name"); fails != (got != nil) || ctx.Err() != nil {
-				t.Errorf("SetExternalName(...): %v, and the operation: %v", got, ctx.Err())
-			}
-			p.setFaults(nil, nil)
-			return nil
-		}
-	}
-	refused := func(_ context.Context, _ *testing.T, e *environment, mg resource.Managed) error {
-		e.api.Before = func(_ context.Context, r testkit.Request) error {
-			if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
-				return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
-			}
-			return nil
-		}
-		meta.SetExternalName(mg, "name")
-		meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
-		return nil
-	}
 	renames := func(ctx context.Context, t *testing.T, e *environment, _ resource.Managed) error {
 		for _, name := range []string{"first", "second", "old", "second", "old"} {
 			if err := asyncstate.SetExternalName(ctx, name); err != nil || meta.GetExternalName(e.get("b")) != name {
@@ -245,20 +262,7 @@ func TestAnnotationsSetByClient(t *testing.T) {
 		}
 		return nil
 	}
-	theirs := func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }
-	settled := func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }
-	replaced := func(b *v1alpha1.Bucket) {
-		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
-	}
-	cases := map[string]struct {
-		reason string
-		exists bool
-		had    string // external name
-		acts   acts
-		during func(b *v1alpha1.Bucket) // What another writer does.
-		want   string                   // external name
-		record bool
-	}{
+	runSettings(t, map[string]setting{
 		"MidCreate": {
 			reason: "A name is where it survives everything before the call returns.",
 			acts:   renames,
@@ -281,17 +285,6 @@ func TestAnnotationsSetByClient(t *testing.T) {
 				return nil
 			},
 		},
-		"Refused": {
-			reason: "The API server doesn't want it.",
-			acts:   stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)),
-			want:   "name",
-		},
-		"Away": {
-			reason: "The API server can't be reached.",
-			acts:   stores(true, false, true, errQuota),
-			want:   "name",
-		},
-		"Lost": {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
 		"Hangs": {
 			reason: "A name that is set while a request hangs should be stored with the result.",
 			want:   "name",
@@ -355,6 +348,52 @@ func TestAnnotationsSetByClient(t *testing.T) {
 				return nil
 			},
 		},
+	})
+}
+
+// A result should be stored although the API server refuses a part, or does not answer.
+func TestAnnotationsSetByClient_Refused(t *testing.T) {
+	// stores returns what stores a name while requests to the API server fail, or the
+	// answers to writes are lost.
+	stores := func(fault, lost, fails bool, err error) acts {
+		return func(ctx context.Context, t *testing.T, e *environment, _ resource.Managed) error {
+			p := e.processes[0]
+			switch {
+			case fault:
+				p.setFaults(func(string, client.Object) error { return err }, nil)
+			case lost:
+				p.loseAnswers(func(verb string, _ client.Object) bool { return verb == testkit.Patch })
+			}
+			if got := asyncstate.SetExternalName(ctx, "name"); fails != (got != nil) || ctx.Err() != nil {
+				t.Errorf("SetExternalName(...): %v, and the operation: %v", got, ctx.Err())
+			}
+			p.setFaults(nil, nil)
+			return nil
+		}
+	}
+	refused := func(_ context.Context, _ *testing.T, e *environment, mg resource.Managed) error {
+		e.api.Before = func(_ context.Context, r testkit.Request) error {
+			if r.Verb == testkit.Patch && strings.Contains(r.Body, "not valid") {
+				return kerrors.NewInvalid(testkit.BucketKind().GroupKind(), "b", nil)
+			}
+			return nil
+		}
+		meta.SetExternalName(mg, "name")
+		meta.AddAnnotations(mg, map[string]string{"not valid": "v"})
+		return nil
+	}
+	runSettings(t, map[string]setting{
+		"Refused": {
+			reason: "The API server doesn't want it.",
+			acts:   stores(true, false, true, kerrors.NewInvalid(schema.GroupKind{Kind: "Bucket"}, "b", nil)),
+			want:   "name",
+		},
+		"Away": {
+			reason: "The API server can't be reached.",
+			acts:   stores(true, false, true, errQuota),
+			want:   "name",
+		},
+		"Lost": {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
 		"InvalidAnnotation": {
 			reason: "An annotation that the API server refuses does not keep a result from being stored.", want: "name",
 			acts: refused,
@@ -393,6 +432,27 @@ func TestAnnotationsSetByClient(t *testing.T) {
 				return nil
 			},
 		},
+	})
+}
+
+// Another writer's values should stay, except for an external name that only the result of a create has.
+func TestAnnotationsSetByClient_OtherWriter(t *testing.T) {
+	// ends returns what ends after a minute, as our, and has the object be edited before.
+	ends := func(err error) acts {
+		return func(ctx context.Context, _ *testing.T, _ *environment, mg resource.Managed) error {
+			_ = sleep(ctx, time.Minute)
+			meta.SetExternalName(mg, "ours")
+			meta.AddAnnotations(mg, map[string]string{"k": "ours"})
+			return err
+		}
+	}
+
+	theirs := func(b *v1alpha1.Bucket) { meta.SetExternalName(b, "theirs") }
+	settled := func(b *v1alpha1.Bucket) { meta.RemoveAnnotations(b, asyncstate.AnnotationKeyOperation) }
+	replaced := func(b *v1alpha1.Bucket) {
+		meta.AddAnnotations(b, map[string]string{asyncstate.AnnotationKeyOperation: "mine now"})
+	}
+	runSettings(t, map[string]setting{
 		"NameDuringCreate": {
 			reason: "The name that a create returned should replace one of another writer: nothing else knows it.",
 			acts:   ends(nil),
@@ -446,45 +506,5 @@ func TestAnnotationsSetByClient(t *testing.T) {
 			acts:   ends(nil),
 			during: func(b *v1alpha1.Bucket) { theirs(b); replaced(b) }, want: "theirs", record: true,
 		},
-	}
-	for name, tc := range cases {
-		runInBubble(t, name, func(t *testing.T) {
-			var e *environment
-			e = newEnvironmentWithClient(
-				t, tc.exists, func(ctx context.Context, mg resource.Managed) error { return tc.acts(ctx, t, e, mg) },
-			)
-			e.options = []asyncstate.TrackerOption{asyncstate.WithTimeout(5 * time.Minute)}
-			if tc.had != "" {
-				e.edit("b", func(b *v1alpha1.Bucket) { meta.SetExternalName(b, tc.had) })
-			}
-			p := e.startProvider()
-			mustReconcile(t, p, "b")
-			advanceClock(time.Second)
-			if tc.during != nil {
-				e.edit("b", tc.during)
-			}
-			advanceClock(15 * time.Minute)
-			b := e.get("b")
-			expectEqual(t, tc.reason+"\n"+describe(b), "external name, record", []any{tc.want, tc.record}, []any{
-				meta.GetExternalName(b), record(b) != "",
-			})
-			expectEqual(
-				t, tc.reason, "lost the other writer's annotation", false,
-				name == "AnnotationDuringUpdate" && b.GetAnnotations()["k"] != "theirs",
-			)
-			if got := append(
-				e.events.Events("ExternalResourceOrphaned"), e.events.Events("OverwroteAnnotation")...,
-			); len(got) > 0 != (name == "NameDuringCreate") {
-				t.Errorf("\n%s\nIt has an owner, and no other writer had set it: %v", tc.reason, got)
-			}
-			if name == "RecordReplacedAndNamed" {
-				expectContains(
-					t, tc.reason, strings.Join(e.events.Events("OperationOverruled"), "\n"),
-					`created "ours", which is not the external name`,
-				)
-				expectContains(t, "the log", e.events.All(), "not the external name of this managed resource")
-			}
-			expectEqual(t, tc.reason, "operations in memory", 0, asyncstate.OperationsInMemory(p.tracker))
-		})
-	}
+	})
 }
