@@ -358,3 +358,22 @@ type hintingClient struct {
 func (c hintingClient) SearchHint(_ resource.Managed, a asyncstate.Attempt) string {
 	return c.hint(a.Token)
 }
+
+// A controller that does not watch the tracker's source should be reported, once.
+func TestSource_Unwatched(t *testing.T) {
+	for name, manual := range map[string]bool{"Watched": false, "Unwatched": true} {
+		runInBubble(t, name, func(t *testing.T) {
+			e := newEnvironment(t, plainClient, bucket("b"))
+			e.manualReconciles = manual
+			p := e.startProvider()
+			p.reconcileRepeatedly(3, 11*time.Minute)
+			e.requestOperation(asyncstate.Update)
+			p.reconcileRepeatedly(3, 11*time.Minute)
+			want := 0
+			if manual {
+				want = 1
+			}
+			expectEqual(t, "", "events", want, len(e.events.Events("OperationsNotWatched")))
+		})
+	}
+}

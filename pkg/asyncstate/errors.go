@@ -55,6 +55,11 @@ var errGone = errors.New("the managed resource no longer exists")
 // errOverruled means that another writer has changed the record of the operation.
 var errOverruled = errors.New("another writer has changed the record of the operation")
 
+// errUnwatched means that the end of operations is noticed late.
+var errUnwatched = errors.New(
+	"no controller watches the tracker, so the end of an operation is noticed up to 10 seconds later: pass the tracker's Source() to the controller's WatchesRawSource",
+)
+
 // errNotEnded means that a client has not returned although its context was cancelled.
 var errNotEnded = errors.New("the operation did not end by its deadline")
 

@@ -25,6 +25,7 @@ const (
 	reasonCannotStoreResult event.Reason = "CannotStoreResult"
 	reasonOverwrote         event.Reason = "OverwroteAnnotation"
 	reasonOverruled         event.Reason = "OperationOverruled"
+	reasonUnwatched         event.Reason = "OperationsNotWatched"
 	reasonResultLost        event.Reason = "ExternalResourceOrphaned"
 )
 

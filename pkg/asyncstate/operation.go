@@ -240,6 +240,9 @@ func (op *operation) storeWithRetries() {
 
 	op.awaitCache()
 	t.operations.CompareAndDelete(op.uid(), op)
+	if !t.queues.any() && !t.reportedUnwatched.Swap(true) {
+		t.config.events.warn(op.stored.object, reasonUnwatched, errUnwatched)
+	}
 	t.queues.enqueue(op.key())
 	if t.shutdown.stopping.Err() != nil {
 		op.reportStopped()

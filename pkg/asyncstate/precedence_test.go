@@ -86,6 +86,6 @@ func TestPrecedence(t *testing.T) {
 		})
 	}
 	if len(rows) != len(precedence()) {
-		t.Errorf("\nEach row of precedence should have a case.\nrows with a case: want %d, got %d", len(precedence()), len(rows))
+		t.Errorf("Each row of precedence should have a case: %d of %d have", len(rows), len(precedence()))
 	}
 }

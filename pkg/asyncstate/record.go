@@ -115,31 +115,21 @@ func resultOf(o client.Object, ended *creation.Record, name string, end ending) 
 // classOf returns the class of the error that an operation ended with. A record has no texts of
 // errors, because more users may read annotations than status.
 func classOf(err error) string {
-	is := func(targets ...error) bool {
-		for _, t := range targets {
-			if errors.Is(err, t) {
-				return true
-			}
-		}
-		return false
-	}
-
+	s, grpc := status.FromError(err)
 	switch {
-	case is(errPanicked, errExited):
+	case errors.Is(err, errPanicked), errors.Is(err, errExited):
 		return "panic"
-	case is(errInterrupted, errStopped):
+	case errors.Is(err, errInterrupted), errors.Is(err, errStopped):
 		return "interrupted"
-	case is(ErrCancelled):
+	case errors.Is(err, ErrCancelled):
 		return "cancelled"
-	case is(ErrDeadline, errNotEnded, context.DeadlineExceeded):
+	case errors.Is(err, ErrDeadline), errors.Is(err, errNotEnded), errors.Is(err, context.DeadlineExceeded):
 		return "deadline exceeded"
-	}
-
-	if s, ok := status.FromError(err); ok {
+	case grpc:
 		return s.Code().String()
-	}
-	if OutcomeUnknown(err) {
+	case OutcomeUnknown(err):
 		return "no answer"
+	default:
+		return "error"
 	}
-	return "error"
 }

@@ -379,7 +379,8 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		},
 		"FinderWithTokensAbsent": {
 			reason: "Upstream's create, whose token is unknown, should not be repeated before absence is believed.",
-			kind:   finder, options: []asyncstate.TrackerOption{asyncstate.WithIdempotentTokens()}, recorded: interrupted, absent: true, want: readyAfterCreates(2, "id-0001"),
+			kind:   finder, options: withTokens(),
+			recorded: interrupted, absent: true, want: readyAfterCreates(2, "id-0001"),
 		},
 		"DeterministicAbsent": {
 			reason: "An absent external resource with a deterministic name should be created.",
@@ -391,7 +392,8 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 		},
 		"RefusedClockBehind": {
 			reason: "The outcome of upstream's create should be unknown if its clock is an hour behind, too.",
-			kind:   plainClient, recorded: (*process).reconcileRejected, kept: true, clock: -time.Hour, want: refusedBefore,
+			kind:   plainClient, recorded: (*process).reconcileRejected,
+			kept: true, clock: -time.Hour, want: refusedBefore,
 		},
 		"Updating": {
 			reason: "Nor should an update of an external resource that was deleted meanwhile.",

@@ -49,9 +49,11 @@ func TestSituation_Condition(t *testing.T) {
 			situation: situation{report: progressReport{observed: true}}, want: "Unknown : ",
 		},
 		"Running": {
-			reason:    "The condition should say how far the operation is, whatever the reconcile has left to say.",
-			situation: situation{running: running(Create, 0), report: progressReport{reason: ReasonQueued, message: "queued"}},
-			want:      "True Running: create, attempt 1, since 2026-01-02T04:01:00Z, deadline 2026-01-02T05:01:00Z: 40%",
+			reason: "The condition should say how far the operation is, whatever the reconcile has left to say.",
+			situation: situation{
+				running: running(Create, 0), report: progressReport{reason: ReasonQueued, message: "queued"},
+			},
+			want: "True Running: create, attempt 1, since 2026-01-02T04:01:00Z, deadline 2026-01-02T05:01:00Z: 40%",
 		},
 		"BriefUpdate": {
 			reason:    "An update that has just begun should not be reported.",
@@ -115,7 +117,8 @@ func TestSituation_Condition(t *testing.T) {
 		},
 		"Done": {
 			reason: "An observation should end all other reasons.", had: had(ReasonOutcomeUnknown, "look", ended),
-			situation: situation{report: progressReport{observed: true}}, want: "False Finished: No operation is running.",
+			situation: situation{report: progressReport{observed: true}},
+			want:      "False Finished: No operation is running.",
 		},
 	}
 	for name, tc := range cases {

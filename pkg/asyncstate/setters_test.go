@@ -159,7 +159,7 @@ func TestProgress(t *testing.T) {
 				asyncstate.Progress(ctx, 10, "first"), sleep(ctx, time.Second),
 				asyncstate.Progress(ctx, 0, "second"),
 				asyncstate.Progress(ctx, 0, "third\nmessage"), sleep(ctx, 16*time.Second),
-				asyncstate.Progress(ctx, 42, "third\nmessage"), sleep(ctx, 10*time.Second),
+				asyncstate.Progress(ctx, 42, "third\nmessage"), sleep(ctx, 15*time.Second),
 				asyncstate.Progress(ctx, 90, ""), sleep(ctx, time.Hour),
 			)
 		})
@@ -177,7 +177,7 @@ func TestProgress(t *testing.T) {
 		}{
 			{6 * time.Second, ": 0% third message"},
 			{14 * time.Second, ": 42% third message"},
-			{11 * time.Second, ": 90%"},
+			{16 * time.Second, ": 90%"},
 		} {
 			advanceClock(step.wait)
 			expectContains(

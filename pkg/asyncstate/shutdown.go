@@ -6,23 +6,14 @@ import (
 	"time"
 )
 
-// A stage of a shutdown is a context that is done as soon as the stage begins.
-type stage struct {
-	context.Context //nolint:containedctx // It is the tracker's own lifetime.
-
-	start context.CancelFunc
-}
-
-func newStage() stage {
-	ctx, begin := context.WithCancel(context.Background())
-	return stage{Context: ctx, start: begin}
-}
-
 // A shutdown waits for the work of a tracker, in three stages. It is safe for concurrent use.
 type shutdown struct {
-	stopping   stage // No operation begins. Results are stored without long waits.
-	cancelling stage // Operations that still run are cancelled.
-	abandoning stage // Results that are not stored are left to the next process.
+	// Each stage is a context that is done as soon as the stage begins.
+	//nolint:containedctx // They are the tracker's own lifetime.
+	stopping   context.Context // No operation begins. Results are stored without long waits.
+	cancelling context.Context // Operations that still run are cancelled.
+	abandoning context.Context // Results that are not stored are left to the next process.
+	begin      [3]context.CancelFunc
 
 	mu      sync.Mutex
 	started bool
@@ -31,7 +22,11 @@ type shutdown struct {
 }
 
 func newShutdown() *shutdown {
-	return &shutdown{stopping: newStage(), cancelling: newStage(), abandoning: newStage(), idle: make(chan struct{})}
+	s := &shutdown{idle: make(chan struct{})}
+	for i, stage := range []*context.Context{&s.stopping, &s.cancelling, &s.abandoning} {
+		*stage, s.begin[i] = context.WithCancel(context.Background())
+	}
+	return s
 }
 
 // run the shutdown. Operations are cancelled after timeout, and abandoned after another
@@ -41,12 +36,12 @@ func (s *shutdown) run(timeout time.Duration) int {
 	s.started = true
 	s.closeIfIdle()
 	s.mu.Unlock()
-	s.stopping.start()
+	s.begin[0]()
 
 	// The stages also begin if nothing is left to wait for: an abandoned operation may still end.
-	for _, next := range []stage{s.cancelling, s.abandoning} {
+	for _, begin := range s.begin[1:] {
 		s.awaitIdle(timeout)
-		next.start()
+		begin()
 	}
 
 	s.mu.Lock()

@@ -70,7 +70,7 @@ func (e *starter) begin(
 	e.start = sync.OnceFunc(func() { //nolint:contextcheck // An operation has a context of its own.
 		op.lifetime.abandonAt(creation.Later(r.Deadline.Time, creation.EndGrace), op.abandon)
 		go op.run(operand, func(ctx context.Context) (upstream.ConnectionDetails, error) {
-			defer e.disconnect(op)
+			defer e.disconnect(op) //nolint:contextcheck // As above.
 			if err := op.checkLateStart(ctx, time.Since(began)); err != nil {
 				return nil, err
 			}

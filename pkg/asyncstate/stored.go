@@ -143,7 +143,7 @@ func (s *storedRecord) update(
 		about.result = "create"
 	}
 	recorded, err := mutate(&r)
-	cs := append(recorded.Changes, s.changes()...)
+	cs := slices.Concat(recorded.Changes, s.changes())
 	s.mu.Unlock()
 	if err != nil {
 		return nil, err

@@ -48,8 +48,8 @@ type Tracker struct {
 	// reconciles has the reports of reconciles.
 	reconciles seam.Slot[progressReport]
 
-	// used means that a reconciler uses the tracker.
-	used atomic.Bool
+	// used means that a reconciler uses the tracker, reportedUnwatched that an event says that no controller does.
+	used, reportedUnwatched atomic.Bool
 }
 
 // NewTracker returns a tracker for With, which gives it the client, the logger and the recorder of the reconciler.
@@ -93,7 +93,8 @@ func (t *Tracker) NeedLeaderElection() bool { return true }
 // WatchesRawSource. It queues a reconcile of an object when its operation has ended, when there
 // is progress to report, and when an operation that waited may begin.
 //
-// Without it each of these waits for the next reconcile, which follows within 10 seconds.
+// Without it each of these waits for the next reconcile, which follows within 10 seconds, and an event of the first
+// operation that ends says so.
 func (t *Tracker) Source() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		t.queues.watch(q)
