@@ -188,14 +188,12 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 	}{
 		"TypedFinder": {
 			reason: "A Find without an Attempt should be rejected.",
-			client: typedFinder{},
-			want:   "typedFinder.Find",
+			client: typedFinder{}, want: "typedFinder.Find",
 		},
 		"Pointer": {reason: "An Attempt is no pointer.", client: pointer{}, want: "pointer.Find"},
 		"Receiver": {
 			reason: "A method of the pointer should be rejected if the client is a value.",
-			client: ofPointer{},
-			want:   "return a *asyncstate_test.ofPointer",
+			client: ofPointer{}, want: "return a *asyncstate_test.ofPointer",
 		},
 		"ReceiverFits": {reason: "The client is a pointer.", client: &ofPointer{}},
 		"Unrelated": {
@@ -204,8 +202,7 @@ func TestConnector_RefusesWrongSignatures(t *testing.T) {
 		},
 		"ResumeOfPointer": {
 			reason: "An Attempt is no pointer.",
-			client: resumerOfPointer{},
-			want:   "resumerOfPointer.Resume",
+			client: resumerOfPointer{}, want: "resumerOfPointer.Resume",
 		},
 		"ResumeWithoutMG": {
 			reason: "A Resume without the managed resource should be rejected.",
@@ -361,19 +358,13 @@ func (c hintingClient) SearchHint(_ resource.Managed, a asyncstate.Attempt) stri
 
 // A controller that does not watch the tracker's source should be reported, once.
 func TestSource_Unwatched(t *testing.T) {
-	for name, manual := range map[string]bool{"Watched": false, "Unwatched": true} {
-		runInBubble(t, name, func(t *testing.T) {
-			e := newEnvironment(t, plainClient, bucket("b"))
-			e.manualReconciles = manual
-			p := e.startProvider()
-			p.reconcileRepeatedly(3, 11*time.Minute)
-			e.requestOperation(asyncstate.Update)
-			p.reconcileRepeatedly(3, 11*time.Minute)
-			want := 0
-			if manual {
-				want = 1
-			}
-			expectEqual(t, "", "events", want, len(e.events.Events("OperationsNotWatched")))
-		})
-	}
+	runInBubble(t, "Unwatched", func(t *testing.T) {
+		e := newEnvironment(t, plainClient, bucket("b"))
+		e.manualReconciles = true
+		p := e.startProvider()
+		p.reconcileRepeatedly(3, 11*time.Minute)
+		e.requestOperation(asyncstate.Update)
+		p.reconcileRepeatedly(3, 11*time.Minute)
+		expectEqual(t, "", "events", 1, len(e.events.Events("OperationsNotWatched")))
+	})
 }

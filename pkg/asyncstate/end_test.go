@@ -47,26 +47,20 @@ func TestPanic(t *testing.T) {
 		disconnects bool // Whether it is Disconnect that panics.
 	}{
 		"Disconnect": {
-			reason:      "A create should have succeeded although Disconnect panics.",
-			end:         func() {},
-			disconnects: true,
-			want:        asyncstate.ReasonFinished,
+			reason: "A create should have succeeded although Disconnect panics.",
+			end:    func() {}, disconnects: true, want: asyncstate.ReasonFinished,
 		},
 		"Create": {
 			reason: "The outcome is unknown.",
-			end:    func() { panic(secret) },
-			want:   asyncstate.ReasonOutcomeUnknown,
+			end:    func() { panic(secret) }, want: asyncstate.ReasonOutcomeUnknown,
 		},
 		"Error": {
 			reason: "The outcome should be unknown after a panic with an error, too.",
-			end:    func() { panic(errors.New(secret)) },
-			want:   asyncstate.ReasonOutcomeUnknown,
+			end:    func() { panic(errors.New(secret)) }, want: asyncstate.ReasonOutcomeUnknown,
 		},
 		"Update": {
 			reason: "An update that panicked should have failed.",
-			exists: true,
-			end:    func() { panic(secret) },
-			want:   asyncstate.ReasonFailed,
+			exists: true, end: func() { panic(secret) }, want: asyncstate.ReasonFailed,
 		},
 		"Goexit": {reason: "The outcome is unknown.", end: runtime.Goexit, want: asyncstate.ReasonOutcomeUnknown},
 		"UpdateGoexit": {
@@ -127,13 +121,11 @@ func TestObjectIsReplaced(t *testing.T) {
 	}{
 		"Update": {
 			reason: "An update says nothing about an external resource without an owner.",
-			kind:   plainClient,
-			update: true,
+			kind:   plainClient, update: true,
 		},
 		"Create": {
 			reason: "An event should say that the external resource has no owner.",
-			kind:   plainClient,
-			lost:   "id-0001",
+			kind:   plainClient, lost: "id-0001",
 		},
 		"Named": {reason: "Its name is known.", kind: namesEarly, lost: "id-0001"},
 		"Refused": {
@@ -388,16 +380,11 @@ func TestEnds(t *testing.T) {
 	cases := map[string]scenario{
 		"HeedsItsContext": {
 			reason:         "The outcome is unknown.",
-			autoReconciled: true,
-			options:        hour,
-			steps:          returns(heeds),
-			want:           unknownAfterCreates(0),
+			autoReconciled: true, options: hour, steps: returns(heeds), want: unknownAfterCreates(0),
 		},
 		"Named": {
 			reason:         "It is observed by the name that it was given.",
-			autoReconciled: true,
-			options:        hour,
-			want:           namedGood(),
+			autoReconciled: true, options: hour, want: namedGood(),
 			steps: returns(func(ctx context.Context, mg resource.Managed) error {
 				meta.SetExternalName(mg, "good")
 				return heeds(ctx, mg)
@@ -421,10 +408,8 @@ func TestEnds(t *testing.T) {
 			reason: "An operation that has failed should not be resumed.", options: backoff,
 			steps: failsWithHandle(errQuota),
 			want: finalState{
-				Operation: asyncstate.ReasonFailed,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcileError,
-				Recorded:  true,
+				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileError, Recorded: true,
 			},
 		},
 		"FailsTerminallyWithHandle": {
@@ -432,37 +417,8 @@ func TestEnds(t *testing.T) {
 			limited: true,
 			steps:   failsWithHandle(ratelimit.Terminal(kerrors.NewBadRequest("no such size"))),
 			want: finalState{
-				Operation: asyncstate.ReasonFailed,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    ratelimit.ReasonTerminal,
-				Recorded:  true,
-			},
-		},
-		"PastDeadline": {
-			reason:  "An operation that doesn't end although its time is over says so.",
-			options: hour,
-			want: finalState{
-				Operation:  asyncstate.ReasonRunning,
-				Ready:      xpv2.ReasonCreating,
-				Synced:     xpv2.ReasonReconcileSuccess,
-				Recorded:   true,
-				Incomplete: true,
-			},
-			steps: func(t *testing.T, e *environment) {
-				e.useClient(
-					false,
-					func(context.Context, resource.Managed) error { return sleep(context.Background(), 3*time.Hour) },
-				)
-				p := e.startProvider()
-				mustReconcile(t, p, "b")
-				advanceClock(time.Hour + 30*time.Second)
-
-				// No controller watches what ends, so it is looked at again soon.
-				expectEqual(t, "", "reconciled again after", 10*time.Second, mustReconcile(t, p, "b").RequeueAfter)
-				expectContains(
-					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation),
-					"True Running: create, attempt 1, since 2000-01-01T00:00:00Z, deadline 2000-01-01T01:00:00Z (past its deadline",
-				)
+				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
+				Synced: ratelimit.ReasonTerminal, Recorded: true,
 			},
 		},
 		"UpdatePastDeadline": {
@@ -480,10 +436,8 @@ func TestEnds(t *testing.T) {
 				expectContains(t, "record", record(e.get("b")), `"phase":"failed"`, `"error":"deadline exceeded"`)
 			},
 			want: finalState{
-				Operation: asyncstate.ReasonFailed,
-				Ready:     "",
-				Synced:    xpv2.ReasonReconcileError,
-				Recorded:  true,
+				Operation: asyncstate.ReasonFailed, Ready: "", Synced: xpv2.ReasonReconcileError,
+				Recorded: true,
 			},
 		},
 	}
@@ -522,17 +476,13 @@ func TestEnds_Throttled(t *testing.T) {
 				expectEqual(t, "", "clients", 1, len(e.cloud.clients))
 			},
 			want: finalState{
-				Creates:   1,
-				Operation: asyncstate.ReasonRunning,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcileSuccess,
-				Recorded:  true,
+				Creates: 1, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileSuccess, Recorded: true,
 			},
 		},
 		"ThrottledAndPostponed": {
-			reason:         "A create that was throttled should be reported although its account is closed, once.",
-			limited:        true,
-			autoReconciled: true,
+			reason:  "A create that was throttled should be reported although its account is closed, once.",
+			limited: true, autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
 				e.useClient(false, func(ctx context.Context, _ resource.Managed) error {
 					return errors.Join(sleep(ctx, time.Minute), ratelimit.Throttled(errQuota, 5*time.Hour))
@@ -545,16 +495,13 @@ func TestEnds_Throttled(t *testing.T) {
 				expectEqual(t, "", "writes of the next hour", writes, e.api.Writes())
 			},
 			want: finalState{
-				Operation: asyncstate.ReasonFailed,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    ratelimit.ReasonThrottled,
-				Recorded:  true,
+				Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
+				Synced: ratelimit.ReasonThrottled, Recorded: true,
 			},
 		},
 		"ChangedWhilePostponed": {
-			reason:         "Synced should not say that a spec was reconciled that was changed while the account is closed.",
-			limited:        true,
-			autoReconciled: true,
+			reason:  "Synced should not say that a spec was reconciled that was changed while the account is closed.",
+			limited: true, autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
 				e.startProvider()
 				advanceClock(time.Hour)
@@ -576,9 +523,8 @@ func TestEnds_Throttled(t *testing.T) {
 			},
 		},
 		"OtherIsThrottled": {
-			reason:         "A create that succeeded should be reported although its account is closed.",
-			limited:        true,
-			autoReconciled: true,
+			reason:  "A create that succeeded should be reported although its account is closed.",
+			limited: true, autoReconciled: true,
 			steps: func(_ *testing.T, e *environment) {
 				e.startProvider()
 				advanceClock(time.Minute)
@@ -591,20 +537,9 @@ func TestEnds_Throttled(t *testing.T) {
 				Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileSuccess,
 			},
 		},
-		"DeleteIsThrottled": {
-			reason:         "A delete that was throttled should be reported although its account is closed.",
-			limited:        true,
-			autoReconciled: true,
-			steps: func(_ *testing.T, e *environment) {
-				deleteThrottled(e)
-				advanceClock(time.Hour)
-			},
-			want: deleteFailed,
-		},
 		"DeleteEndsDuringReconcile": {
-			reason:         "A delete that ended during a reconcile, which reported only that, should be reported although its account is closed.",
-			limited:        true,
-			autoReconciled: true,
+			reason:  "A delete that ended during a reconcile, which reported only that, should be reported although its account is closed.",
+			limited: true, autoReconciled: true,
 			steps: func(t *testing.T, e *environment) {
 				deleteThrottled(e)
 				advanceClock(time.Minute)
@@ -747,11 +682,8 @@ func TestEnds_Queued(t *testing.T) {
 			expectContains(t, "record", record(e.get("b")), `"error":"error"`)
 		},
 		want: finalState{
-			Creates:   2,
-			Operation: asyncstate.ReasonFailed,
-			Ready:     xpv2.ReasonCreating,
-			Synced:    xpv2.ReasonReconcileError,
-			Recorded:  true,
+			Creates: 2, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
+			Synced: xpv2.ReasonReconcileError, Recorded: true,
 		},
 	}
 	runScenarios(t, cases)
@@ -782,13 +714,8 @@ func TestEnds_Changed(t *testing.T) {
 				mustReconcile(t, p, "b")
 			},
 			want: finalState{
-				Creates:   1,
-				Created:   1,
-				Remaining: 1,
-				Name:      "id-0001",
-				Operation: asyncstate.ReasonFinished,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcilePaused,
+				Creates: 1, Created: 1, Remaining: 1, Name: "id-0001", Operation: asyncstate.ReasonFinished,
+				Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcilePaused,
 			},
 		},
 		"ObjectIsGone": {
@@ -802,44 +729,6 @@ func TestEnds_Changed(t *testing.T) {
 				expectEqual(t, "", "objects in memory", 0, asyncstate.ObjectsInMemory(p.tracker))
 			},
 			want: finalState{Creates: 1, Created: 1, Remaining: 1, Gone: true},
-		},
-		"UpdateNotAllowedAnyMore": {
-			reason: "An update that failed, and that the management policies do not allow any more, is nothing to report.",
-			steps: func(_ *testing.T, e *environment) {
-				e.useClient(true, func(context.Context, resource.Managed) error { return errQuota })
-				p := e.startProvider()
-				p.reconcileRepeatedly(2, 0)
-				e.edit("b", func(b *v1alpha1.Bucket) {
-					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{
-						xpv2.ManagementActionObserve, xpv2.ManagementActionCreate, xpv2.ManagementActionDelete,
-					}
-				})
-				p.reconcileRepeatedly(2, time.Second)
-			},
-			want: finalState{Operation: asyncstate.ReasonFinished, Synced: xpv2.ReasonReconcileSuccess},
-		},
-		"CreateNotAllowedAnyMore": {
-			reason: "A create that failed, and that the management policies do not allow any more, should have no next attempt.",
-			steps: func(t *testing.T, e *environment) {
-				p := e.startProvider()
-				p.reconcileRejected()
-				p.reconcileRepeatedly(1, 0)
-				expectContains(
-					t, "OperationRunning", condition(e.get("b"), asyncstate.TypeOperation), "next attempt at",
-				)
-				e.edit("b", func(b *v1alpha1.Bucket) {
-					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{xpv2.ManagementActionObserve}
-				})
-				p.reconcileRepeatedly(1, 0)
-				expectEqual(
-					t, "", "OperationRunning", "False Failed: create, attempt 1, failed at 2000-01-01T00:00:00Z: quota",
-					condition(e.get("b"), asyncstate.TypeOperation),
-				)
-			},
-			want: finalState{
-				Creates: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
-				Synced: xpv2.ReasonReconcileError, Recorded: true,
-			},
 		},
 		"ReadsAgain": {
 			reason: "A client that reads the object again, from a cache that lags, does not take back that this create was announced. It is repeated with its token.",
@@ -874,10 +763,8 @@ func TestEnds_Changed(t *testing.T) {
 				expectEqual(t, "", "tokens", []string{tokens[1]}, tokens[2:])
 			},
 			want: finalState{
-				Name:      "good",
-				Operation: asyncstate.ReasonFinished,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcileSuccess,
+				Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileSuccess,
 			},
 		},
 	}
@@ -886,7 +773,6 @@ func TestEnds_Changed(t *testing.T) {
 
 // A delete should be observed, and repeated with backoff.
 func TestEnds_Delete(t *testing.T) {
-	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
 	confirmation := []managed.ReconcilerOption{confirm.With(2, time.Minute)}
 	// deletingOld starts a provider that confirms deletions, after b was deleted, whose external name is old.
 	deletingOld := func(e *environment) *process {
@@ -900,25 +786,6 @@ func TestEnds_Delete(t *testing.T) {
 		return e.startProvider()
 	}
 	cases := map[string]scenario{
-		"UpdateOfWhatIsAbsent": {
-			reason:  "Upstream updates an absent external resource if the management policies allow only that. The next update should wait like any other.",
-			options: backoff,
-			steps: func(t *testing.T, e *environment) {
-				calls := 0
-				e.useClient(false, func(context.Context, resource.Managed) error {
-					calls++
-					return errQuota
-				})
-				e.edit("b", func(b *v1alpha1.Bucket) {
-					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{
-						xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate,
-					}
-				})
-				e.startProvider().reconcileRepeatedly(3, 0)
-				expectEqual(t, "", "updates", 1, calls)
-			},
-			want: finalState{Operation: asyncstate.ReasonFailed, Synced: xpv2.ReasonReconcileError, Recorded: true},
-		},
 		"DeleteDoesNothing": {
 			reason:         "Deletes that succeed and delete nothing should be repeated less and less often.",
 			autoReconciled: true,
@@ -942,11 +809,8 @@ func TestEnds_Delete(t *testing.T) {
 				}
 			},
 			want: finalState{
-				Name:      "there",
-				Operation: asyncstate.ReasonFinished,
-				Ready:     xpv2.ReasonDeleting,
-				Synced:    xpv2.ReasonReconcileSuccess,
-				Deleting:  reconciler.ReasonWaitingForExternalResource,
+				Name: "there", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonDeleting,
+				Synced: xpv2.ReasonReconcileSuccess, Deleting: reconciler.ReasonWaitingForExternalResource,
 			},
 		},
 		"AbsentAndNeverDeleted": {
@@ -1009,13 +873,9 @@ func TestEnds_Delete(t *testing.T) {
 				p.reconcileRepeatedly(1, 0)
 			},
 			want: finalState{
-				Deletes:   1,
-				Created:   1,
-				Name:      "new",
-				Operation: asyncstate.ReasonFinished,
-				Ready:     xpv2.ReasonDeleting,
-				Synced:    xpv2.ReasonReconcileSuccess,
-				Deleting:  reconciler.ReasonConfirmingAbsence,
+				Deletes: 1, Created: 1, Name: "new", Operation: asyncstate.ReasonFinished,
+				Ready: xpv2.ReasonDeleting, Synced: xpv2.ReasonReconcileSuccess,
+				Deleting: reconciler.ReasonConfirmingAbsence,
 			},
 		},
 	}
@@ -1026,13 +886,8 @@ func TestEnds_Delete(t *testing.T) {
 func TestEnds_Stored(t *testing.T) {
 	backoff := []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)}
 	failed := finalState{
-		Creates:   1,
-		Created:   1,
-		Remaining: 1,
-		Operation: asyncstate.ReasonFailed,
-		Ready:     xpv2.ReasonCreating,
-		Synced:    xpv2.ReasonReconcileError,
-		Recorded:  true,
+		Creates: 1, Created: 1, Remaining: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
+		Synced: xpv2.ReasonReconcileError, Recorded: true,
 	}
 
 	cases := map[string]scenario{
@@ -1046,11 +901,8 @@ func TestEnds_Stored(t *testing.T) {
 				e.startProvider().reconcileRepeatedly(1, 0)
 			},
 			want: finalState{
-				Creates:   1,
-				Operation: asyncstate.ReasonFailed,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcileError,
-				Recorded:  true,
+				Creates: 1, Operation: asyncstate.ReasonFailed, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileError, Recorded: true,
 			},
 		},
 		"ResultNotStored": {
@@ -1138,10 +990,8 @@ func TestEnds_Stored(t *testing.T) {
 // namedGood returns the final state after a create that has set the external name "good".
 func namedGood() finalState {
 	return finalState{
-		Name:      "good",
-		Operation: asyncstate.ReasonFinished,
-		Ready:     xpv2.ReasonCreating,
-		Synced:    xpv2.ReasonReconcileSuccess,
+		Name: "good", Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonCreating,
+		Synced: xpv2.ReasonReconcileSuccess,
 	}
 }
 
@@ -1216,8 +1066,7 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 	}{
 		"Waits": {
 			reason: "A create that cannot be cancelled should be waited for, and its external resource deleted.",
-			within: 25 * time.Minute,
-			want:   deleted(1, 0),
+			within: 25 * time.Minute, want: deleted(1, 0),
 		},
 		"CancelsBeforeAnythingWasMade": {
 			reason:  "A create that can be cancelled is, and has made nothing.",
@@ -1225,9 +1074,8 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 		},
 		"CancelsAfterSomethingWasMade": {
 			reason:  "The external resource of a cancelled create that returned its name should be deleted.",
-			options: cancellable,
-			prime:   func(*environment) { advanceClock(6 * time.Minute) },
-			within:  15 * time.Minute, want: deleted(1, 0),
+			options: cancellable, prime: func(*environment) { advanceClock(6 * time.Minute) },
+			within: 15 * time.Minute, want: deleted(1, 0),
 		},
 		"UpdateRuns": {
 			reason: "An update is waited for.", within: 25 * time.Minute, want: deleted(1, 1), prime: update,
@@ -1241,21 +1089,14 @@ func TestDeleteWhileOperationRuns(t *testing.T) {
 			kind:   token, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(2, 0),
 		},
 		"ResumptionIsNotCancelled": {
-			reason:  "Nor should a resumed operation.",
-			kind:    resumer,
-			options: cancellable,
-			prime:   crash,
-			within:  30 * time.Minute,
-			want:    deleted(1, 0),
+			reason: "Nor should a resumed operation.",
+			kind:   resumer, options: cancellable, prime: crash, within: 30 * time.Minute, want: deleted(1, 0),
 		},
 	}
 	for name, tc := range cases {
 		runScenario(t, name, scenario{
-			reason:         tc.reason,
-			kind:           tc.kind,
-			options:        tc.options,
-			autoReconciled: true,
-			want:           tc.want,
+			reason: tc.reason,
+			kind:   tc.kind, options: tc.options, autoReconciled: true, want: tc.want,
 			steps: func(t *testing.T, e *environment) {
 				e.cloud.cancellable = len(tc.options) > 0
 				e.startProvider()

@@ -71,11 +71,7 @@ func newEnvironment(t testing.TB, k clientKind, objs ...client.Object) *environm
 	c := newCloud()
 	c.requestDuration = 10 * time.Minute
 	e := &environment{
-		t:      t,
-		api:    testkit.NewAPI(objs...),
-		cloud:  c,
-		kind:   k,
-		events: &testkit.Said{},
+		t: t, api: testkit.NewAPI(objs...), cloud: c, kind: k, events: &testkit.Said{},
 		connect: func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
 			return p.client(mg), nil
 		},

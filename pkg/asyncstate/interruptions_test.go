@@ -32,12 +32,8 @@ type interruption struct {
 // finalState returns the outcome that docs/async.md describes.
 func (i interruption) finalState() finalState {
 	out := finalState{
-		Creates:   1,
-		Created:   1,
-		Remaining: 1,
-		Operation: asyncstate.ReasonFinished,
-		Ready:     xpv2.ReasonAvailable,
-		Synced:    xpv2.ReasonReconcileSuccess,
+		Creates: 1, Created: 1, Remaining: 1, Operation: asyncstate.ReasonFinished, Ready: xpv2.ReasonAvailable,
+		Synced: xpv2.ReasonReconcileSuccess,
 	}
 	switch i.typ {
 	case asyncstate.Update:

@@ -144,13 +144,11 @@ func TestCreateExists(t *testing.T) {
 		},
 		"Finder": {
 			reason: "A Finder whose list lags should not be trusted before the grace period has passed again.",
-			finder: true,
-			want:   finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
+			finder: true, want: finalState{Creates: 2, Created: 1, Deletes: 1, Gone: true},
 		},
 		"Refused": {
 			reason:  "An external resource that was refused since may be another owner's, and should be left alone.",
-			refused: true,
-			want:    finalState{Creates: 2, Created: 1, Remaining: 1, Gone: true},
+			refused: true, want: finalState{Creates: 2, Created: 1, Remaining: 1, Gone: true},
 		},
 	}
 	for name, tc := range cases {
@@ -239,9 +237,8 @@ func TestFinderLags(t *testing.T) {
 			err:    asyncstate.ErrOutcomeUnknown,
 		},
 		"NoAnswerDeleted": {
-			reason:   "An external resource that is hidden should be deleted, not leaked.",
-			err:      asyncstate.ErrOutcomeUnknown,
-			deleting: true,
+			reason: "An external resource that is hidden should be deleted, not leaked.",
+			err:    asyncstate.ErrOutcomeUnknown, deleting: true,
 		},
 		"ServerError": {reason: "A server that failed may have created the resource.", err: serverError{}},
 		"ServerErrorDelete": {
@@ -290,41 +287,23 @@ func TestUpdateIsNotVisible(t *testing.T) {
 	}{
 		"Lags": {
 			reason: "An update should be repeated with backoff until a cloud whose reads lag shows it.",
-			lag:    lag,
-			change: enqueue,
-			want:   5,
-			after:  5,
+			lag:    lag, change: enqueue, want: 5, after: 5,
 		},
 		"NeverVisible": {
 			reason: "A difference that no update removes should be updated with backoff, also after a watch event.",
-			lag:    never,
-			change: enqueue,
-			want:   10,
-			after:  10,
+			lag:    never, change: enqueue, want: 10, after: 10,
 		},
 		"Renames": {
 			reason:  "Updates that each change the external name should be made with backoff.",
-			renames: true,
-			lag:     never,
-			change:  enqueue,
-			want:    10,
-			after:   10,
+			renames: true, lag: never, change: enqueue, want: 10, after: 10,
 		},
 		"NeverFound": {
-			reason:   "The update of an external resource that may not be created should be repeated with backoff.",
-			missing:  true,
-			lag:      never,
-			policies: policies,
-			change:   enqueue,
-			want:     10,
-			after:    10,
+			reason:  "The update of an external resource that may not be created should be repeated with backoff.",
+			missing: true, lag: never, policies: policies, change: enqueue, want: 10, after: 10,
 		},
 		"SpecChanges": {
 			reason: "A changed spec should be updated at once, and again after the first wait.",
-			lag:    never,
-			change: changeSpec,
-			want:   10,
-			after:  12,
+			lag:    never, change: changeSpec, want: 10, after: 12,
 		},
 		"Requested": {
 			reason: "A requested reconcile should update at once, and again after the first wait.",
@@ -334,8 +313,7 @@ func TestUpdateIsNotVisible(t *testing.T) {
 					meta.AddAnnotations(b, map[string]string{meta.AnnotationKeyReconcileRequestedAt: "now"})
 				})
 			},
-			want:  10,
-			after: 12,
+			want: 10, after: 12,
 		},
 		"SpecChangesWhileUpdateRuns": {
 			reason: "A spec that is changed while an update runs should be updated when that update ends.",
@@ -345,8 +323,7 @@ func TestUpdateIsNotVisible(t *testing.T) {
 				advanceClock(500 * time.Millisecond)
 				e.edit("b", func(b *v1alpha1.Bucket) { b.Spec.ForProvider.Region = "third" })
 			},
-			want:  10,
-			after: 13,
+			want: 10, after: 13,
 		},
 		"Drifts": {
 			reason: "A difference that appears after the external resource was up to date should be updated at once.",
@@ -355,8 +332,7 @@ func TestUpdateIsNotVisible(t *testing.T) {
 				c.drift()
 				enqueue(e, c)
 			},
-			want:  5,
-			after: 7,
+			want: 5, after: 7,
 		},
 	}
 	for name, tc := range cases {

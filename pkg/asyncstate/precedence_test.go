@@ -34,10 +34,6 @@ func TestPrecedence(t *testing.T) {
 			reason: "The record of another process should stay.",
 			record: "other", result: "create", key: AnnotationKeyOperation, there: "theirs", row: 1,
 		},
-		"AnnotationBesideOtherRecord": {
-			reason: "Other annotations should not be stored by a process that has lost the operation.",
-			record: "other", result: "other", key: "k", row: 1,
-		},
 		"OwnRecord": {
 			reason: "The text of the own record may differ, because the answer to a write may have been lost.",
 			record: "own", result: "other", key: AnnotationKeyOperation, there: "own", row: 2, wins: true,

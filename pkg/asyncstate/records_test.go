@@ -32,8 +32,7 @@ func TestUnusableRecord(t *testing.T) {
 		"Null":  {reason: "A record without a version should not be used.", record: "null", want: `"version"`},
 		"Newer": {
 			reason: "A record of a newer version should not be used.",
-			record: failedRecordWith(`"version":1`, `"version":2`),
-			want:   `"version": it is 2`,
+			record: failedRecordWith(`"version":1`, `"version":2`), want: `"version": it is 2`,
 		},
 		"VersionIsText": {
 			reason: "A version that is a string should not be used.",
@@ -41,23 +40,19 @@ func TestUnusableRecord(t *testing.T) {
 		},
 		"AnotherUID": {
 			reason: "The object was restored, or copied.",
-			record: failedRecordWith("uid-1", "uid-9"),
-			want:   `"uid": it belongs to another object, "uid-9"`,
+			record: failedRecordWith("uid-1", "uid-9"), want: `"uid": it belongs to another object, "uid-9"`,
 		},
 		"UnknownType": {
 			reason: "An unknown type should not be used.",
-			record: failedRecordWith("create", "repair"),
-			want:   `"type": "repair"`,
+			record: failedRecordWith("create", "repair"), want: `"type": "repair"`,
 		},
 		"UnknownPhase": {
 			reason: "An unknown phase should not be used.",
-			record: failedRecordWith("failed", "asleep"),
-			want:   `"phase": "asleep"`,
+			record: failedRecordWith("failed", "asleep"), want: `"phase": "asleep"`,
 		},
 		"NoAttempt": {
 			reason: "Attempts should count from 1.",
-			record: failedRecordWith(`"attempt":1`, `"attempt":0`),
-			want:   `"attempt": 0`,
+			record: failedRecordWith(`"attempt":1`, `"attempt":0`), want: `"attempt": 0`,
 		},
 		"NoToken":  {reason: "A record should have a token.", record: failedRecordWith(`"t"`, `""`), want: `"token"`},
 		"NoHolder": {reason: "A record should have a holder.", record: failedRecordWith(`"h"`, `""`), want: `"holder"`},
@@ -67,8 +62,7 @@ func TestUnusableRecord(t *testing.T) {
 		},
 		"StartIsNoTime": {
 			reason: "The start should be a timestamp.",
-			record: failedRecordWith("2000-01-01T00:00:00Z", "yesterday"),
-			want:   `"started"`,
+			record: failedRecordWith("2000-01-01T00:00:00Z", "yesterday"), want: `"started"`,
 		},
 		"NoDeadline": {
 			reason: "A record should have a deadline.",
@@ -76,18 +70,15 @@ func TestUnusableRecord(t *testing.T) {
 		},
 		"DeadlineFirst": {
 			reason: "A deadline should not be before the start.",
-			record: failedRecordWith("2000-01-01T01", "1999-01-01T01"),
-			want:   `"deadline"`,
+			record: failedRecordWith("2000-01-01T01", "1999-01-01T01"), want: `"deadline"`,
 		},
 		"NoEnd": {
 			reason: "A failed operation should have an end.",
-			record: failedRecordWith("ended", "over"),
-			want:   `"ended"`,
+			record: failedRecordWith("ended", "over"), want: `"ended"`,
 		},
 		"NegativeFailures": {
 			reason: "Failures should not be negative.",
-			record: failedRecordWith(`"failures":1`, `"failures":-1`),
-			want:   `"failures": -1`,
+			record: failedRecordWith(`"failures":1`, `"failures":-1`), want: `"failures": -1`,
 		},
 	}
 	for name, tc := range cases {
@@ -145,9 +136,8 @@ func TestExtremeRecordFields(t *testing.T) {
 		updates int
 	}{
 		"EndedInTheFuture": {
-			reason:  "The backoff should not wait for the clock of another machine that is years ahead.",
-			record:  failedRecordWith("2000-01-01T00:30", "2030-01-01T00:30"),
-			updates: 1,
+			reason: "The backoff should not wait for the clock of another machine that is years ahead.",
+			record: failedRecordWith("2000-01-01T00:30", "2030-01-01T00:30"), updates: 1,
 		},
 		"VeryManyFailures": {
 			reason: "A changed spec should end a backoff of years.",
@@ -158,9 +148,8 @@ func TestExtremeRecordFields(t *testing.T) {
 			options: []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Second, 1<<63-1)},
 		},
 		"UnknownField": {
-			reason:  "A field of a later version should be ignored.",
-			record:  failedRecordWith("{", `{"more":{},`),
-			updates: 1,
+			reason: "A field of a later version should be ignored.",
+			record: failedRecordWith("{", `{"more":{},`), updates: 1,
 		},
 	}
 	for name, tc := range cases {
@@ -213,8 +202,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		"Untouched": {reason: "The outcome is unknown.", then: untouched, want: unknownAfterCreates(1)},
 		"PendingRemoved": {
 			reason: "Upstream's message asks for this annotation to be removed if it is safe to go on.",
-			then:   removed,
-			want:   readyAfterCreates(2, "id-0001"),
+			then:   removed, want: readyAfterCreates(2, "id-0001"),
 		},
 		"PendingRemovedAndNamed": {
 			reason: "A person has found the external resource.",
@@ -231,8 +219,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"CreatedByUpstreamWithAClockBehind": {
 			reason: "A create by upstream should settle the record although its clock is an hour behind.",
-			then:   theirs(true, -time.Hour, untouched),
-			want:   readyAfterCreates(1, "theirs"),
+			then:   theirs(true, -time.Hour, untouched), want: readyAfterCreates(1, "theirs"),
 		},
 		"RefusedUnderUpstream": {
 			reason: "The provider was rolled back to upstream, whose create failed, and then updated.",
@@ -244,8 +231,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"SucceededByHand": {
 			reason: "A person says that the create has succeeded, and under which name.",
-			then:   theirs(false, 0, untouched),
-			want:   readyAfterCreates(1, "theirs"),
+			then:   theirs(false, 0, untouched), want: readyAfterCreates(1, "theirs"),
 		},
 		"AnnouncedByUpstream": {
 			reason: "A create of upstream's that has not ended settles nothing.",
@@ -258,9 +244,7 @@ func TestObserve_CreateSettledElsewhere(t *testing.T) {
 		},
 		"SecondAttemptPendingRemoved": {
 			reason: "A person says that it is safe to go on after the second attempt.",
-			before: untouched,
-			then:   removed,
-			want:   readyAfterCreates(3, "id-0001"),
+			before: untouched, then: removed, want: readyAfterCreates(3, "id-0001"),
 		},
 		"SecondAttemptByAClockBehind": {
 			reason: "A second attempt should have an unknown outcome if the first failed by a clock that is ahead.",
@@ -402,10 +386,8 @@ func TestObserve_CreateOfUpstreamInterrupted(t *testing.T) {
 	}
 	for name, tc := range cases {
 		runScenario(t, name, scenario{
-			reason:  tc.reason,
-			kind:    tc.kind,
-			options: tc.options,
-			want:    tc.want,
+			reason: tc.reason,
+			kind:   tc.kind, options: tc.options, want: tc.want,
 			steps: func(t *testing.T, e *environment) {
 				p := e.startProvider()
 				tc.recorded(p)

@@ -41,6 +41,7 @@ func TestSituation_Condition(t *testing.T) {
 		reason     string
 		had        xpv2.Condition
 		conditions []xpv2.Condition
+		policies   xpv2.ManagementPolicies
 		situation
 		want string
 	}{
@@ -54,6 +55,23 @@ func TestSituation_Condition(t *testing.T) {
 				running: running(Create, 0), report: progressReport{reason: ReasonQueued, message: "queued"},
 			},
 			want: "True Running: create, attempt 1, since 2026-01-02T04:01:00Z, deadline 2026-01-02T05:01:00Z: 40%",
+		},
+		"PastDeadline": {
+			reason: "An operation that has not ended by its deadline should say so.",
+			situation: situation{running: &Status{
+				Attempt: Attempt{Type: Create, Number: 2, Started: ended}, Deadline: now, Message: "copying",
+			}},
+			want: "True Running: create, attempt 2, since 2026-01-02T04:00:00Z, deadline 2026-01-02T04:01:00Z " +
+				"(past its deadline, and not ended yet): 0% copying",
+		},
+		"CreateNotAllowed": {
+			reason:   "A create that is no longer allowed should have no next attempt.",
+			policies: xpv2.ManagementPolicies{"Observe"},
+			situation: situation{
+				record: &creation.Record{Type: creation.Create, Attempt: 1, Error: "quota", Ended: failed.Ended},
+				report: progressReport{observed: true},
+			},
+			want: "False Failed: create, attempt 1, failed at 2026-01-02T04:00:00Z: quota",
 		},
 		"BriefUpdate": {
 			reason:    "An update that has just begun should not be reported.",
@@ -124,7 +142,7 @@ func TestSituation_Condition(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := &v1alpha1.Bucket{}
-			b.SetManagementPolicies(xpv2.ManagementPolicies{xpv2.ManagementActionAll})
+			b.SetManagementPolicies(append(tc.policies, xpv2.ManagementActionAll)[:1])
 			if b.SetConditions(tc.conditions...); tc.had.Reason != "" {
 				b.SetConditions(tc.had)
 			}

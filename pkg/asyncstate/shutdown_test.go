@@ -38,15 +38,11 @@ func TestShutdown(t *testing.T) {
 	}{
 		"EndsInTime": {
 			reason: "The result of an operation that ends during shutdown should be stored.",
-			create: 30 * time.Second,
-			within: 16 * time.Second,
-			name:   "id-0001",
+			create: 30 * time.Second, within: 16 * time.Second, name: "id-0001",
 		},
 		"TakesTooLong": {
 			reason: "An operation that outlives the shutdown timeout should be cancelled, and keep its record.",
-			create: time.Hour,
-			noName: true,
-			within: 21 * time.Second,
+			create: time.Hour, noName: true, within: 21 * time.Second,
 		},
 		"OneFailureAfterCancellation": {
 			reason: "The name that a cancelled create returns should be stored, with a retry.",
@@ -54,23 +50,16 @@ func TestShutdown(t *testing.T) {
 			down:   20 * time.Second, downFor: 500 * time.Millisecond, within: 23 * time.Second, name: "id-0001",
 		},
 		"DownUntilShortlyBeforeTheEnd": {
-			reason:  "The name should be stored even if the API server becomes available shortly before the end.",
-			create:  time.Hour,
-			downFor: 38 * time.Second,
-			within:  40 * time.Second,
-			name:    "id-0001",
+			reason: "The name should be stored even if the API server becomes available shortly before the end.",
+			create: time.Hour, downFor: 38 * time.Second, within: 40 * time.Second, name: "id-0001",
 		},
 		"EndsInTimeWhileDown": {
-			reason:  "The result of an operation that ends in time should be stored with retries, too.",
-			create:  20 * time.Second,
-			downFor: 30 * time.Second,
-			within:  33 * time.Second,
-			name:    "id-0001",
+			reason: "The result of an operation that ends in time should be stored with retries, too.",
+			create: 20 * time.Second, downFor: 30 * time.Second, within: 33 * time.Second, name: "id-0001",
 		},
 		"DownForLong": {
 			reason: "The delay between retries, which has grown before, should be short during shutdown.",
-			create: time.Second,
-			down:   -10 * time.Minute, downFor: 10*time.Minute + 3*time.Second,
+			create: time.Second, down: -10 * time.Minute, downFor: 10*time.Minute + 3*time.Second,
 			within: 6 * time.Second, name: "id-0001",
 		},
 	}
