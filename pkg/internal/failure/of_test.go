@@ -207,6 +207,7 @@ func TestOf_Throttled(t *testing.T) {
 				methodError{503, errors.Wrap(fmt.Errorf("oh: %w", awsCode("RequestLimitExceeded")), "again")},
 				throttledFor(0),
 			},
+			"Text": {errors.New("Throttling: Rate exceeded"), Meaning{Evidence: Text, Throttled: true}},
 		}},
 		"GRPCQuota": {"Without RetryInfo it may be a quota. Unavailable is about the server.", meanings{
 			"Quota": {status.Error(codes.ResourceExhausted, "quota"), said(Unserved)},
