@@ -85,10 +85,8 @@ func Of(err error, now time.Time) Meaning {
 		return Meaning{}
 	}
 	m, _ := ofTypes(err, now)
-	if m.Evidence == Stated {
-		return m
-	}
 	switch text := err.Error(); {
+	case m.Evidence == Stated:
 	case m.Evidence < Typed:
 		return m.worse(OfText(text))
 	case m.Answer != NoAnswer && matches("login", text):

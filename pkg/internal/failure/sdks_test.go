@@ -91,8 +91,10 @@ type (
 	googleError struct {
 		Code   int
 		Header http.Header
+		Errors []googleItem
 		text   string
 	}
+	googleItem struct{ Reason string }
 
 	statusError int
 
@@ -114,6 +116,19 @@ type (
 
 	// aggregate is Kubernetes'.
 	aggregate []error
+
+	// Connect's and gRPC's codes are numbers with names. Twirp's are texts.
+	rpcCode         uint32
+	rpcError[T any] struct{ code T }
+	tencentError    struct{ Code, Message string }
+	twoCodesError   struct {
+		Code      int
+		ErrorCode string
+	}
+	validationError struct {
+		Errors     []string
+		StatusCode int
+	}
 
 	// OpenStack's
 	actualError struct{ Actual int }
@@ -175,4 +190,12 @@ func (e *teaError) Error() string              { return "SDKError" }
 func (e *autorestError) Error() string         { return "autorest" }
 func (a aggregate) Error() string              { return "aggregate" }
 func (a aggregate) Errors() []error            { return a }
-func (e actualError) Error() string            { return "unexpected" }
+func (c rpcCode) String() string {
+	return map[rpcCode]string{3: "invalid_argument", 6: "already_exists", 14: "unavailable"}[c]
+}
+func (e rpcError[T]) Error() string     { return "name 502 Bad Gateway is taken" }
+func (e rpcError[T]) Code() T           { return e.code }
+func (e tencentError) Error() string    { return "tencent" }
+func (e twoCodesError) Error() string   { return "two codes" }
+func (e validationError) Error() string { return "invalid" }
+func (e actualError) Error() string     { return "unexpected" }

@@ -111,8 +111,7 @@ func statusOf(kind, part, after string) int {
 // visible returns a text without what is quoted, and with the statuses of the JSON in it instead of the JSON. They
 // count as little as a status in a name. JSON that is broken or cut off stays. A quote in a word opens and closes none.
 func visible(text string) string {
-	text = grammar()["quoted code"].ReplaceAllString(text, "$1=$2")
-	text = grammar()["quoted status"].ReplaceAllString(text, "$1 $2")
+	text = grammar()["unquoted"].ReplaceAllString(text, "$1$3$5 $2$4$6")
 	text = grammar()["quoted answer"].ReplaceAllString(text, `$1 "`)
 	for from := 0; ; from++ {
 		at := grammar()["json"].FindStringIndex(text[from:])

@@ -110,6 +110,7 @@ func responseIn(err error) (r response) {
 	if _, swagger := err.(interface{ IsCode(code int) bool }); r.status == 0 && (swagger || r.header != nil) {
 		r.status = r.number // Clients that go-swagger generates, and Google Cloud's.
 	}
+	r.status = cmp.Or(r.status, statusNamed(grammar()["rpc code"].FindString(r.code))) // Connect's and Twirp's.
 	return r
 }
 
@@ -136,14 +137,16 @@ func (r *response) take(name string, v reflect.Value, depth int) {
 		}
 	case v.Type() == reflect.TypeFor[http.Header]() && r.header == nil:
 		r.header, _ = v.Interface().(http.Header)
-	case matches("status field", name) && r.status == 0:
-		if n := numberIn(v); n >= 100 && n < 600 {
-			r.status = n
-		}
+	case matches("status field", name) && r.status == 0 && numberIn(v) >= 100 && numberIn(v) < 600:
+		r.status = numberIn(v)
+	case name == "Errors" && v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() == reflect.Struct:
+		r.take("Code", v.Index(0).FieldByName("Reason"), depth+1) // Google Cloud's.
 	case matches("code field", name) && v.Kind() == reflect.String && r.code == "":
 		r.code = v.String()
-	case matches("code field", name) && r.number == 0:
-		r.number = numberIn(v)
+	case matches("code field", name) && numberIn(v) != 0:
+		r.number = cmp.Or(r.number, numberIn(v))
+	case matches("code field", name) && r.code == "" && !v.IsZero():
+		r.code = fmt.Sprint(v) // The type of the number has a method String.
 	}
 }
 
