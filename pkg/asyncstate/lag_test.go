@@ -240,14 +240,8 @@ func TestFinderLags(t *testing.T) {
 			reason: "An external resource that is hidden should be deleted, not leaked.",
 			err:    asyncstate.ErrOutcomeUnknown, deleting: true,
 		},
-		"Undecodable": {
-			reason: "A client that cannot decode the answer to a create knows nothing about it.",
-			err:    errors.New(`no consumer: "text/html"`),
-		},
-		"Waited": {
-			reason: "A client that has waited in vain for an external resource has created it.",
-			err:    errors.New("waiting for instance failed: timeout after 15m0s"),
-		},
+		"Undecodable": {reason: "The answer cannot be decoded.", err: errors.New(`no consumer: "text/html"`)},
+		"Waited":      {reason: "The create was accepted.", err: errors.New("waiting for VM failed: timeout after 15m0s")},
 		"ServerError": {reason: "A server that failed may have created the resource.", err: serverError{}},
 		"ServerErrorDelete": {
 			reason: "The resource that a failed server may have created should be deleted.",

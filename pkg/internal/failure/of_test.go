@@ -259,23 +259,19 @@ func TestOf_SDK(t *testing.T) {
 				&googleError{Code: 409, Header: http.Header{}, text: "Error 409: it already exists, alreadyExists"},
 				exists,
 			},
-			"GoogleReason": {
-				&googleError{Code: 403, Header: http.Header{}, Errors: []googleItem{{"userRateLimitExceeded"}}},
-				throttledFor(0),
-			},
+			"GoogleReason":   {&googleError{Code: 403, Errors: []googleItem{{"userRateLimitExceeded"}}}, throttledFor(0)},
 			"GoogleRefused":  {&googleError{Code: 422, Header: http.Header{}}, said(Refused)},
 			"OpenStack":      {actualError{Actual: 504}, said(NoAnswer)},
 			"Swagger":        {&methodCodeError{409}, said(Refused)},
-			"Invalid":        {validationError{Errors: []string{"name"}, StatusCode: 422}, said(Refused)},
-			"Tencent":        {tencentError{Code: "RequestLimitExceeded.UinLimitExceeded"}, throttledFor(0)},
-			"TencentNoMore":  {tencentError{Code: "ResourceUnavailable"}, Meaning{}},
-			"HetznerNoMore":  {tencentError{Code: "resource_unavailable"}, Meaning{}},
-			"SecondCode":     {twoCodesError{ErrorCode: "InternalError"}, said(NoAnswer)},
+			"Invalid":        {listError{Errors: []string{"name"}, StatusCode: 422}, said(Refused)},
+			"SecondCode":     {listError{ErrorCode: "InternalError"}, said(NoAnswer)},
+			"Tencent":        {awsCode("RequestLimitExceeded.UinLimitExceeded"), throttledFor(0)},
+			"TencentNoMore":  {awsV1Error{code: "ResourceUnavailable"}, Meaning{}},
+			"HetznerNoMore":  {awsV1Error{code: "resource_unavailable"}, Meaning{}},
 			"Connect":        {errors.Wrap(rpcError[rpcCode]{14}, "cannot create"), said(NoAnswer)},
 			"ConnectRefused": {rpcError[rpcCode]{3}, said(Refused)},
 			"ConnectExists":  {rpcError[rpcCode]{6}, exists},
 			"Twirp":          {rpcError[awsCode]{"internal"}, said(NoAnswer)},
-			"TwirpTimeout":   {rpcError[awsCode]{"deadline_exceeded"}, said(NoAnswer)},
 			"TwirpMissing":   {rpcError[awsCode]{"not_found"}, said(NotFound)},
 			"TwirpCaller":    {rpcError[awsCode]{"permission_denied"}, said(Unserved)},
 			"Getter":         {getError{}, said(Refused)},
@@ -316,7 +312,6 @@ type (
 	}
 	authError  struct{ quiet }
 	httpError  struct{ quiet }
-	hcloudCode string
 	unexpected struct{ Actual int }
 	getError   struct{ quiet }
 	cycleError struct {
@@ -396,20 +391,6 @@ func TestOf_Shapes(t *testing.T) {
 		},
 		"Status":     {reason: "The status may be a method, as Auth0's.", err: authError{}, want: NoAnswer},
 		"HTTPStatus": {reason: "The status may be a method.", err: httpError{}, want: Refused},
-		"Tencent": {
-			reason: "A code that says that the server failed should leave the outcome open.",
-			err: struct {
-				quiet
-				Code, Message string
-			}{Code: "InternalError"}, want: NoAnswer,
-		},
-		"Hetzner": {
-			reason: "A code may have a type of its own.",
-			err: struct {
-				quiet
-				Code hcloudCode
-			}{Code: "service_error"}, want: NoAnswer,
-		},
 		"StatusOverCode": {
 			reason: "The status should decide over a code.",
 			err:    &azureError{StatusCode: http.StatusConflict, ErrorCode: "InternalError"}, want: Refused,

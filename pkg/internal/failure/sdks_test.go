@@ -120,14 +120,12 @@ type (
 	// Connect's and gRPC's codes are numbers with names. Twirp's are texts.
 	rpcCode         uint32
 	rpcError[T any] struct{ code T }
-	tencentError    struct{ Code, Message string }
-	twoCodesError   struct {
-		Code      int
-		ErrorCode string
-	}
-	validationError struct {
-		Errors     []string
-		StatusCode int
+
+	// listError has several codes and a list without reasons.
+	listError struct {
+		Errors           []string
+		Code, StatusCode int
+		ErrorCode        string
 	}
 
 	// OpenStack's
@@ -193,9 +191,7 @@ func (a aggregate) Errors() []error            { return a }
 func (c rpcCode) String() string {
 	return map[rpcCode]string{3: "invalid_argument", 6: "already_exists", 14: "unavailable"}[c]
 }
-func (e rpcError[T]) Error() string     { return "name 502 Bad Gateway is taken" }
-func (e rpcError[T]) Code() T           { return e.code }
-func (e tencentError) Error() string    { return "tencent" }
-func (e twoCodesError) Error() string   { return "two codes" }
-func (e validationError) Error() string { return "invalid" }
-func (e actualError) Error() string     { return "unexpected" }
+func (e rpcError[T]) Error() string { return "name 502 Bad Gateway is taken" }
+func (e rpcError[T]) Code() T       { return e.code }
+func (e listError) Error() string   { return "invalid" }
+func (e actualError) Error() string { return "unexpected" }
