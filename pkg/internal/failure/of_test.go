@@ -385,10 +385,7 @@ func TestOf_Shapes(t *testing.T) {
 			reason: "The response may have another name.",
 			err:    otherName{HTTPResp: response(500)}, want: NoAnswer,
 		},
-		"NoResponse": {
-			reason: "A response that is missing should not matter.",
-			err:    otherName{}, want: Unsaid,
-		},
+		"NoResponse": {reason: "A response that is missing should not matter.", err: otherName{}},
 		"Status":     {reason: "The status may be a method, as Auth0's.", err: authError{}, want: NoAnswer},
 		"HTTPStatus": {reason: "The status may be a method.", err: httpError{}, want: Refused},
 		"StatusOverCode": {
