@@ -19,36 +19,6 @@ var (
 	figures = filepath.Join(root, "docs", "figures")
 )
 
-// A short version of the whole: it counts the requests of both sides in memory, and
-// writes the table and the plots.
-func TestEmbedded(t *testing.T) {
-	dir := t.TempDir()
-	o, err := parse([]string{"-embedded", "-sizes", "2,5", "-o", dir})
-	must(t, err)
-	o.run(t.Context(), t)
-	r := readResults(t, filepath.Join(dir, "figures.json"))
-	got := map[string]float64{}
-	for _, f := range r.Figures {
-		if f.median() != 0 {
-			got[f.Name] = f.median()
-		}
-	}
-	want := map[string]float64{
-		"steady/2/upstream/status-writes":          2,
-		"steady/2/upstream/requests/update status": 2, "steady/2/upstream/requests": 2,
-		"steady/5/upstream/status-writes":          5,
-		"steady/5/upstream/requests/update status": 5, "steady/5/upstream/requests": 5,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("requests in a steady state, all others are none: -want, +got:\n%s", diff)
-	}
-	page := read(t, filepath.Join(dir, "README.md"))
-	if row := "| writes of status | 2 : 0 | 5 : 0 |"; !strings.Contains(page, row) {
-		t.Errorf("want the row %s in:\n%s", row, page)
-	}
-	isPicture(t, filepath.Join(dir, "steady-status-writes.svg"), "Steady state: writes of status in a poll interval")
-}
-
 // The page and the plots show the figures, and each number that a document quotes lies within
 // the spread of its figure.
 func TestDocuments(t *testing.T) {

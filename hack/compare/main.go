@@ -2,9 +2,8 @@
 // a table, plots, and the figures that the documentation quotes.
 //
 // Each figure has a name, a unit, and one value for each time that it was measured.
-// Measurements run on a control plane (measure.go), with an API server in memory
-// (embedded.go), in simulated time (throttled.go), and in other programs of this repository
-// (programs.go). Page.go and plot.go present the figures, quotes.go updates the documents.
+// Measurements run on a control plane (measure.go), in simulated time (throttled.go), and in
+// other programs of this repository (programs.go). Page.go and plot.go present the figures, quotes.go updates the documents.
 //
 // It runs as a test, which simulated time needs: a step that fails ends it.
 package main
@@ -49,12 +48,12 @@ func main() {
 }
 
 type options struct {
-	sizes                       []int
-	poll                        time.Duration
-	rounds, torture             int
-	embedded, render, throttled bool
-	bench                       string
-	out, quotes                 string
+	sizes             []int
+	poll              time.Duration
+	rounds, torture   int
+	render, throttled bool
+	bench             string
+	out, quotes       string
 
 	// arguments are the flags that are set, except those that name folders.
 	arguments []string
@@ -67,7 +66,6 @@ func parse(args []string) (options, error) {
 	sizes := flags.String("sizes", "10,100,1000,10000", "numbers of managed resources, in order")
 	flags.DurationVar(&o.poll, "poll", 45*time.Second, "poll interval, and how long a steady state is measured")
 	flags.IntVar(&o.rounds, "rounds", 2, "how often each side is measured")
-	flags.BoolVar(&o.embedded, "embedded", false, "only count requests, with an API server in memory: seconds")
 	flags.IntVar(&o.torture, "torture", 1000, "the sample of torture's points; 0 to leave it out")
 	flags.StringVar(&o.bench, "bench", ".", "regular expression of the benchmarks to run; empty for none")
 	flags.StringVar(&o.out, "o", ".", "folder to write figures.json, README.md and plots to")
@@ -117,16 +115,12 @@ func (o options) measure(ctx context.Context, t *testing.T, file string) *result
 		Machine: machine(), Arguments: o.arguments,
 		Sizes: o.sizes, Poll: o.poll.String(), Rounds: o.rounds, Torture: o.torture,
 	}
-	switch {
-	case o.embedded:
-		o.embeddedStates(ctx, t, r)
-		return r
-	case o.throttled:
+	if o.throttled {
 		r = readResults(t, file)
 		r.Figures = slices.DeleteFunc(r.Figures, func(f *figure) bool {
 			return strings.HasPrefix(f.Name, "throttled/") || strings.HasPrefix(f.Name, "model/")
 		})
-	default:
+	} else {
 		o.realStates(ctx, t, r)
 	}
 	o.throttledRestarts(t, r) //nolint:contextcheck // Simulated time needs a context of its own.

@@ -17,6 +17,7 @@ import (
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	xpv2 "github.com/crossplane/crossplane/apis/v2/core/v2"
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -291,4 +292,12 @@ func (c *throttlingCloud) Create(_ context.Context, mg resource.Managed) (upstre
 // Delete the external resource.
 func (c *throttlingCloud) Delete(_ context.Context, mg resource.Managed) (upstream.ExternalDelete, error) {
 	return upstream.ExternalDelete{}, c.call(mg, func() { delete(c.exists, mg.GetName()) })
+}
+
+func newServer(t *testing.T) *embedded.Server {
+	s := runtime.NewScheme()
+	must(t, v1alpha1.AddToScheme(s))
+	server, err := embedded.New(embedded.Options{Scheme: s, CRDs: v1alpha1.CRDs()})
+	must(t, err)
+	return server
 }
