@@ -39,7 +39,7 @@ func resize(size int64) func(u *User) error {
 	}
 }
 
-// TestRun_OwnLives proves that a provider that is right has no finding in lives that its author wrote.
+// TestRun_OwnLives proves that a provider that is right has no finding in scenarios that its author wrote.
 func TestRun_OwnLives(t *testing.T) {
 	create, remove, change := Act{Do: Create}, Act{Do: Delete}, Act{Do: Change}
 	pause, resume := Act{Do: Pause}, Act{Do: Resume}
@@ -310,7 +310,7 @@ func TestRun_OwnScenarios(t *testing.T) {
 	}
 }
 
-// TestRun_UniqueField proves that no life expects two external resources of a kind with a field that has to be unique.
+// TestRun_UniqueField proves that no scenario expects two external resources of a kind with a field that has to be unique.
 func TestRun_UniqueField(t *testing.T) {
 	create := Act{Do: Create}
 	cases := map[string]struct {
@@ -416,7 +416,7 @@ func TestRun_WithoutDefaults(t *testing.T) {
 	}
 }
 
-// TestRun_GeneratedName proves that a generated name is the same each time that a life is led.
+// TestRun_GeneratedName proves that a generated name is the same in each run.
 func TestRun_GeneratedName(t *testing.T) {
 	p := plainProvider(t, func(_ *Process, r *plain) {
 		r.before = func(ctx context.Context, b *v1alpha1.Bucket) (bool, error) {
