@@ -310,7 +310,7 @@ func TestRun_OwnScenarios(t *testing.T) {
 	}
 }
 
-// TestRun_UniqueField proves that no scenario expects two external resources of a kind with a field that has to be unique.
+// TestRun_UniqueField proves that no scenario expects two external resources of a kind with a unique field.
 func TestRun_UniqueField(t *testing.T) {
 	create := Act{Do: Create}
 	cases := map[string]struct {
