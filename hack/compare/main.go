@@ -3,7 +3,8 @@
 //
 // Each figure has a name, a unit, and one value for each time that it was measured.
 // Measurements run on a control plane (measure.go), in simulated time (throttled.go), and in
-// other programs of this repository (programs.go). Page.go and plot.go present the figures, quotes.go updates the documents.
+// other programs of this repository (programs.go). Page.go and plot.go present the figures,
+// quotes.go updates the documents.
 //
 // It runs as a test, which simulated time needs: a step that fails ends it.
 package main

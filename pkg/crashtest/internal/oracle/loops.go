@@ -35,8 +35,8 @@ func hotLoop(a *account, r Run) []Violation {
 	return nil
 }
 
-// repeats returns a key of more than maxRepeats events in the last window of a run, when processes should only poll, and
-// their number. A key whose events end in the first half of the window does not count, nor does the key "".
+// repeats returns a key of more than maxRepeats events in the last window of a run, when processes should only poll,
+// and their number. A key whose events end in the first half of the window does not count, nor does the key "".
 func (r Run) repeats(key func(e *history.Event) string) (what string, n int) {
 	count, last := map[string]int{}, map[string]time.Duration{}
 	for _, e := range r.Events {

@@ -106,8 +106,8 @@ func (s *Simulation) After(d time.Duration, fn func()) {
 	s.agenda = append(s.agenda, &appointment{time.Now().Add(d), fn})
 }
 
-// Run until the time since the start that until returns, which is asked again whenever something may have happened. idle
-// says that nothing can happen now.
+// Run until the time since the start that until returns, which is asked again whenever something may have happened.
+// idle says that nothing can happen now.
 func (s *Simulation) Run(until func(idle bool) (time.Duration, error)) error {
 	for {
 		synctest.Wait()
