@@ -27,6 +27,9 @@ type asyncClient struct {
 	undeletable string
 }
 
+// LooksUp reports whether a Finder looks up the external resource of a recorded create, for earlier layers.
+func (e *asyncClient) LooksUp() bool { return e.find != nil }
+
 // observe the external resource, unless an operation runs.
 func (e *asyncClient) observe(ctx context.Context, mg resource.Managed) (upstream.ExternalObservation, error) {
 	op, err := e.tracker.running(mg)

@@ -1,6 +1,7 @@
 package asyncstate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -92,18 +93,15 @@ func (op *operation) update(ctx context.Context, mutate func(r *creation.Record)
 // storeResult stores how the operation ended. It reports whether the object no longer exists.
 func (op *operation) storeResult() (gone bool, err error) {
 	s, end := op.stored, op.lifetime.get().ending
-	name, named := s.name()
+	own := s.name()
 	server, err := s.update(op.lifetime.ctx, func(r *creation.Record) (creation.Changes, error) {
-		return resultOf(s.object, failedRecord(r, end.err, named, end.at), name, end), nil
+		return resultOf(s.object, failedRecord(r, end.err, own, end.at), end), nil
 	})
 	switch {
 	case errors.Is(err, errGone):
 		return true, nil
 	case errors.Is(err, errOverruled):
-		if !named {
-			name = ""
-		}
-		s.events.overruled(s.object, name, meta.GetExternalName(server))
+		s.events.overruled(s.object, own, meta.GetExternalName(server))
 		return false, nil
 	case server != nil && seam.IsRefused(err):
 		s.events.warn(s.object, reasonCannotStoreResult, err)
@@ -259,7 +257,7 @@ func (op *operation) resultStored(gone bool) {
 	t.objects.ForgetObject(op.stored.object)
 	unknown := op.stored.withEnding(end).Phase == creation.RecordUnknown
 	if op.stored.snapshot().Type == creation.Create && (end.err == nil || unknown) {
-		name, _ := op.stored.name()
+		name := cmp.Or(op.stored.name(), meta.GetExternalName(op.stored.object))
 		t.config.metrics.lost.Inc()
 		t.config.events.warn(op.stored.object, reasonResultLost, errors.Errorf(
 			"a create has ended whose managed resource no longer exists: external resource %q has no owner", name,
@@ -304,9 +302,9 @@ func (op *operation) awaitCache() {
 func (op *operation) abandon() {
 	t := op.tracker
 	for delay := firstStoreDelay; ; delay = min(2*delay, lastStoreDelay) {
-		_, named := op.stored.name()
+		name := op.stored.name()
 		err := op.update(context.Background(), func(r *creation.Record) {
-			*r = *failedRecord(r, withUnknownOutcome{errNotEnded}, named, time.Now())
+			*r = *failedRecord(r, withUnknownOutcome{errNotEnded}, name, time.Now())
 			r.Abandoned = true
 		})
 		if err == nil || errors.Is(err, ErrEnded) || errors.Is(err, errOverruled) || errors.Is(err, errGone) {

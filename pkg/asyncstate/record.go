@@ -1,9 +1,11 @@
 package asyncstate
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	"github.com/pkg/errors"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,18 +71,18 @@ func (k recordMaker) repeated(had *creation.Record, openUntil time.Time) *creati
 // cache may be stale, and the operation may have ended: the caller must act with a write that
 // the API server refuses then.
 func (k recordMaker) neverStarted(r *creation.Record) bool {
-	return r != nil && r.Phase == creation.RecordRunning && r.Holder == k.holder && !r.Repeated && !r.Named &&
+	return r != nil && r.Phase == creation.RecordRunning && r.Holder == k.holder && !r.Repeated && r.Name == "" &&
 		r.Handle == ""
 }
 
-// failedRecord returns the record of an operation that ended with err. named means that the
-// operation set the external name.
+// failedRecord returns the record of an operation that ended with err. name is the external name that the operation
+// itself set, if any.
 //
 // The external system has accepted a create that has a handle, and may carry it out although a later
 // request was not served.
-func failedRecord(r *creation.Record, err error, named bool, at time.Time) *creation.Record {
+func failedRecord(r *creation.Record, err error, name string, at time.Time) *creation.Record {
 	out, m := *r, failure.Of(err, at)
-	out.Named = r.Named || named
+	out.Name = cmp.Or(name, r.Name)
 	accepted := r.Type == creation.Create && r.Handle != "" && !errors.Is(err, ErrCancelled)
 	return out.WithFailure(creation.Failure{
 		At:        at,
@@ -91,9 +93,8 @@ func failedRecord(r *creation.Record, err error, named bool, at time.Time) *crea
 	})
 }
 
-// resultOf returns the changes that store how an operation ended. ended is its record after a failure, and name the
-// external name.
-func resultOf(o client.Object, ended *creation.Record, name string, end ending) creation.Changes {
+// resultOf returns the changes that store how an operation ended. ended is its record after a failure.
+func resultOf(o client.Object, ended *creation.Record, end ending) creation.Changes {
 	// The record comes first: if it is another writer's, nothing else is compared.
 	cs := creation.On(o)
 
@@ -105,7 +106,8 @@ func resultOf(o client.Object, ended *creation.Record, name string, end ending) 
 	case ended.Type != creation.Create:
 		return cs.WithoutRecord()
 	}
-	if cs = cs.CreateSucceeded(ended, end.at); name != "" {
+	cs = cs.CreateSucceeded(ended, end.at)
+	if name := cmp.Or(ended.Name, meta.GetExternalName(o)); name != "" {
 		// Another writer may have changed the name of the external resource.
 		cs = cs.Named(name)
 	}

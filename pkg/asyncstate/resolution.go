@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/crossplane/crossplane-runtime/v2/pkg/event"
+	"github.com/crossplane/crossplane-runtime/v2/pkg/meta"
 	upstream "github.com/crossplane/crossplane-runtime/v2/pkg/reconciler/managed"
 	"github.com/crossplane/crossplane-runtime/v2/pkg/resource"
 	"github.com/pkg/errors"
@@ -150,12 +151,16 @@ func (r *resolution) confirm(ctx context.Context, o upstream.ExternalObservation
 
 // adopt the external resource that the Finder found.
 func (r *resolution) adopt(ctx context.Context, name string) (continuation, error) {
+	had := r.Name
 	if err := r.tracker.persist(
 		ctx, r.mg, creation.On(r.mg).Found(r.Question, time.Now()).Named(name),
 	); err != nil {
 		return failing(err)
 	}
 	r.tracker.config.metrics.observeResolution(Create, interruptedFound)
+	if had != "" && had != name && had != r.mg.GetName() {
+		r.tracker.config.events.overwrote(r.mg, seam.Change{Key: meta.AnnotationKeyExternalName, Was: had, Value: name})
+	}
 	r.tracker.config.events.record.Event(
 		r.mg, event.Normal(reasonFound, fmt.Sprintf("Found the external resource of the interrupted create: %q", name)),
 	)
@@ -173,7 +178,7 @@ func (r *resolution) believeAbsent(ctx context.Context) (continuation, error) {
 		cs = cs.Absent().WithoutRecord()
 	case had.Phase == creation.RecordRunning:
 		// The backoff begins now.
-		cs = cs.AbsentWith(failedRecord(had, errInterrupted, false, r.BelievedFrom()))
+		cs = cs.AbsentWith(failedRecord(had, errInterrupted, "", r.BelievedFrom()))
 	default:
 		cs = cs.AbsentWith(had)
 	}

@@ -56,6 +56,11 @@ func returning(o upstream.ExternalObservation, err error) (continuation, error) 
 func (e *asyncClient) resolve(ctx context.Context, mg resource.Managed, s creation.State) (continuation, error) {
 	t, r := e.tracker, s.Record
 	c := e.continuing(mg, r)
+	never := t.records.neverStarted(r)
+	if never && r.Failures > 0 {
+		// The attempt before it may have failed at a later step than the create.
+		s.Phase, never = creation.Failed, false
+	}
 
 	switch {
 	case s.Settled:
@@ -63,7 +68,7 @@ func (e *asyncClient) resolve(ctx context.Context, mg resource.Managed, s creati
 	case r != nil && r.Type != creation.Create && e.resume != nil && r.Handle != "" &&
 		r.Phase != creation.RecordFailed:
 		return e.resumeOperation(ctx, mg, r)
-	case t.records.neverStarted(r), !e.resolves(mg, s, c.wait):
+	case never, !e.resolves(mg, s, c.wait):
 		// The next Observe decides. A deletion may have to wait for another request of the create.
 		if s.OpenUntil.IsZero() || !meta.WasDeleted(mg) {
 			t.objects.firstSeen.Forget(&t.objects.Store, mg)
@@ -84,15 +89,15 @@ func (e *asyncClient) continuing(mg resource.Managed, r *creation.Record) contin
 // is looked up when the next create is due or the object is being deleted, because only a later
 // step than the create may have failed. wait is how long the next create has to wait.
 func (e *asyncClient) resolves(mg resource.Managed, s creation.State, wait time.Duration) bool {
-	c, r := e.tracker.config, s.Record
+	r, due := s.Record, e.find != nil && (meta.WasDeleted(mg) || wait <= 0)
 
-	switch {
+	switch unrecorded := e.tracker.config.resolveUnrecorded; {
 	case !s.Recorded:
-		return c.resolveUnrecorded && s.Phase == creation.Announced
+		return unrecorded && (s.Phase == creation.Announced || s.Phase == creation.Failed && s.Announcement != "" && due)
 	case r != nil && r.Type != creation.Create:
 		return false
 	case r != nil && (s.Phase == creation.Failed || s.Phase == creation.Created):
-		return e.find != nil && (meta.WasDeleted(mg) || wait <= 0)
+		return due
 	default:
 		return true
 	}

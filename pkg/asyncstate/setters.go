@@ -26,7 +26,7 @@ func SetExternalName(ctx context.Context, name string) error {
 		if !op.lifetime.get().over {
 			op.stored.prepare(func(s *storedRecord) { s.annotations[meta.AnnotationKeyExternalName] = name })
 		}
-		return op.update(ctx, func(r *creation.Record) { r.Named = true })
+		return op.update(ctx, func(r *creation.Record) { r.Name = name })
 	})
 }
 

@@ -90,23 +90,20 @@ func (s *storedRecord) current() creation.Record {
 	return r
 }
 
-// name returns the external name, and whether the operation has set it.
-func (s *storedRecord) name() (name string, named bool) {
+// name returns the external name that the operation itself has set, or none.
+func (s *storedRecord) name() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name := s.annotations[meta.AnnotationKeyExternalName]; name != "" {
-		return name, true
-	}
-	return meta.GetExternalName(s.object), s.record.Named
+	return cmp.Or(s.annotations[meta.AnnotationKeyExternalName], s.record.Name)
 }
 
 // withEnding returns the record of the operation with its end.
 func (s *storedRecord) withEnding(end ending) *creation.Record {
-	_, named := s.name()
+	name := s.name()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.current()
-	return failedRecord(&r, end.err, named, end.at)
+	return failedRecord(&r, end.err, name, end.at)
 }
 
 // withStoreTimeout returns a context for one attempt to store something. It is not cancelled with

@@ -80,14 +80,18 @@ func newAbsence(p layer.Parts, next layer.External) layer.Layer {
 				},
 				RemoveFinalizerFn: func(ctx context.Context, o resource.Object) error {
 					s := seam.From(ctx)
-					if run := a.run(s, o); !run.Until.IsZero() {
-						s.Requeue(seam.InsteadOfBackoff(deletion.BusyInterval))
-						return layer.Hold{
-							Reason:  deletion.ReasonWaitingForAsyncOperation,
-							Message: fmt.Sprintf(deletion.MessageOperationRuns, run),
-						}.Silently(o)
+					run, reason := a.run(s, o), deletion.ReasonWaitingForAsyncOperation
+					if run.Until.IsZero() {
+						return next.RemoveFinalizer(ctx, o)
 					}
-					return next.RemoveFinalizer(ctx, o)
+					if run.Unresolved() {
+						// Upstream doesn't connect to the provider, so nothing resumes it: a person has to settle it.
+						reason = deletion.ReasonCreateResultUnknown
+					}
+					s.Requeue(seam.InsteadOfBackoff(deletion.BusyInterval))
+					return layer.Hold{
+						Reason: reason, Message: fmt.Sprintf(deletion.MessageOperationRuns, run),
+					}.Silently(o)
 				},
 			}
 		},

@@ -82,7 +82,7 @@ func (c Changes) Absent() Changes {
 // and has no external name of its own.
 func (c Changes) AbsentWith(r *Record) Changes {
 	out := *r
-	out.Phase, out.Named, out.Repeated, out.Abandoned, out.OpenUntil = RecordFailed, false, false, false, nil
+	out.Phase, out.Name, out.Repeated, out.Abandoned, out.OpenUntil = RecordFailed, "", false, false, nil
 	out.Exists = false
 	return c.Absent().WithRecord(out.withFailureText(c.of.GetAnnotations()[meta.AnnotationKeyExternalCreatePending]))
 }

@@ -44,7 +44,7 @@ func TestChanges_FailedCreate(t *testing.T) {
 		"AbsentAndNamed": {
 			reason: "A name of an external resource that does not exist says nothing about the next create.",
 			store: func(c Changes, r *Record) Changes {
-				r.Named, r.Repeated = true, true
+				r.Name, r.Repeated = "n", true
 				return c.AbsentWith(r.WithFailure(Failure{At: announced.Add(time.Minute)}))
 			},
 			want: want{Phase: Failed, Failed: announced},

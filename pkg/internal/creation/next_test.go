@@ -924,7 +924,7 @@ func TestChanges(t *testing.T) {
 func TestChanges_AbsentWith(t *testing.T) {
 	o := objectWith(ends(at1, "", ""))
 	r := recorded(func(r *Record) {
-		r.Phase, r.Named, r.Repeated, r.Abandoned, r.Exists = RecordUnknown, true, true, true, true
+		r.Phase, r.Name, r.Repeated, r.Abandoned, r.Exists = RecordUnknown, "n", true, true, true
 		r.OpenUntil = &metav1.Time{Time: later}
 		r.Failures, r.Error, r.Ended = 2, "interrupted", &metav1.Time{Time: later}
 	})

@@ -105,8 +105,9 @@ type Record struct {
 	Failures int    `json:"failures,omitempty"`
 	Error    string `json:"error,omitempty"`
 
-	// Named means that this operation itself set the external name.
-	Named  bool   `json:"named,omitempty"`
+	// Name is the external name that this operation itself set. The object may have another one: other writers
+	// change annotations.
+	Name   string `json:"name,omitempty"`
 	Handle string `json:"handle,omitempty"`
 
 	// Exists means that the create failed because the external resource of an earlier create exists.
@@ -290,7 +291,7 @@ type Failure struct {
 func (r *Record) WithFailure(f Failure) *Record {
 	out := *r
 	out.Phase, out.Abandoned, out.Exists = RecordFailed, false, false
-	if r.Type == Create && (f.Unknown || r.Repeated || r.Named) || r.Handle != "" && f.Resumable {
+	if r.Type == Create && (f.Unknown || r.Repeated || r.Name != "") || r.Handle != "" && f.Resumable {
 		out.Phase = RecordUnknown
 	}
 	failed := !f.Unknown && !f.Resumable
@@ -298,7 +299,7 @@ func (r *Record) WithFailure(f Failure) *Record {
 	if out.Phase == RecordUnknown && (failed || forgotten) {
 		out.Handle = ""
 	}
-	if r.Type == Create && r.Handle != "" && (f.Unknown || f.Resumable || r.Named) {
+	if r.Type == Create && r.Handle != "" && (f.Unknown || f.Resumable || r.Name != "") {
 		// By the clock of the holder. That of the process that began the attempt may differ.
 		out.Abandoned = !f.At.After(r.Deadline.Time)
 	}

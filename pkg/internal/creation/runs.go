@@ -74,7 +74,8 @@ func (r *Record) runs(now time.Time) Run {
 
 	switch over := !now.Before(run.Until); {
 	case r.Handle != "" && (r.Phase == RecordUnknown || r.Phase == RecordRunning && over):
-		if run.Reason = runResumable; over {
+		// Once it is over, an update or delete leaves nothing that is not observed.
+		if run.Reason = runResumable; over && r.Type == Create {
 			run.Until = endOfTime()
 		}
 	case r.Phase != RecordRunning:

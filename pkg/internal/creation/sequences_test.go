@@ -345,7 +345,9 @@ func (m *model) endRequest(i int, creates, named, answered bool) {
 			c = c.CreateSucceeded(rec, now).Named(id)
 		default:
 			ended := *rec
-			ended.Named = ended.Named || named
+			if named {
+				ended.Name = id
+			}
 			e := ended.WithFailure(Failure{At: now, Class: "error", Unknown: creates && !named})
 			if e.Phase == RecordFailed {
 				c = c.FailedWith(e, err, now)

@@ -60,7 +60,8 @@ type State struct {
 	// It is empty if the object has none.
 	Name string
 
-	// Named means that the last create itself stored Name, so it created an external resource.
+	// Named means that the last create itself stored Name, so it created an external resource. It does not if
+	// another writer has replaced the name since.
 	Named bool
 
 	// Announcement is the text of upstream's annotation external-create-pending. It
@@ -157,7 +158,7 @@ func fromAnnotations(o client.Object) State {
 
 // applyRecord completes the state from the record of the last create.
 func (s *State) applyRecord(r *Record) {
-	s.Record, s.Named, s.Since = r, r.Named, r.Started.Time
+	s.Record, s.Named, s.Since = r, r.Name != "" && r.Name == s.Name, r.Started.Time
 	s.Ended = time.Time{}
 	if r.Ended != nil {
 		s.Ended = r.Ended.Time
@@ -166,7 +167,7 @@ func (s *State) applyRecord(r *Record) {
 	switch {
 	case r.Phase == RecordRunning:
 		s.Phase = Running
-	case r.Phase == RecordUnknown, r.Named: // A create that has stored a name has created something.
+	case r.Phase == RecordUnknown, r.Name != "": // A create that has stored a name has created something.
 		s.Phase = Unknown
 	case r.Exists:
 		s.Phase = Created

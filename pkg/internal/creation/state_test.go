@@ -20,7 +20,7 @@ const (
 	// Records that the first version of Graft wrote.
 	recordRunning = `{"version":1,"uid":"uid","type":"create","phase":"running","attempt":1,"token":"t","holder":"h","pending":"2026-01-02T03:04:01Z","announced":{},"generation":1,"started":"2026-01-02T03:04:01Z","deadline":"2026-01-02T04:04:01Z"}`
 	recordFailed  = `{"version":1,"uid":"uid","type":"create","phase":"failed","attempt":2,"token":"t","holder":"h","pending":"2026-01-02T03:04:01Z","announced":{"failed":"2026-01-02T03:04:02Z"},"generation":1,"started":"2026-01-02T03:04:01Z","deadline":"2026-01-02T04:04:01Z","ended":"2026-01-02T03:04:02Z","failures":2,"error":"error"}`
-	recordUnknown = `{"version":1,"uid":"uid","type":"create","phase":"unknown","attempt":1,"token":"t","holder":"h","pending":"2026-01-02T03:04:01Z","announced":{},"generation":1,"started":"2026-01-02T03:04:01Z","began":"2026-01-02T03:04:02Z","deadline":"2026-01-02T04:04:01Z","open":"2026-01-02T04:04:01Z","abandoned":true,"ended":"2026-01-02T03:04:02Z","failures":1,"error":"no answer","named":true,"handle":"<op&1>","repeated":true}`
+	recordUnknown = `{"version":1,"uid":"uid","type":"create","phase":"unknown","attempt":1,"token":"t","holder":"h","pending":"2026-01-02T03:04:01Z","announced":{},"generation":1,"started":"2026-01-02T03:04:01Z","began":"2026-01-02T03:04:02Z","deadline":"2026-01-02T04:04:01Z","open":"2026-01-02T04:04:01Z","abandoned":true,"ended":"2026-01-02T03:04:02Z","failures":1,"error":"no answer","name":"n","handle":"<op&1>","repeated":true}`
 	recordUpdate  = `{"version":1,"uid":"uid","type":"update","phase":"running","attempt":1,"token":"t","holder":"h","pending":"2026-01-02T03:04:01Z","started":"2026-01-02T03:04:01Z","deadline":"2026-01-02T04:04:01Z"}`
 )
 
@@ -169,13 +169,14 @@ func TestOf(t *testing.T) {
 			},
 		},
 		"RecordNamed": {
-			reason: "A create that stored a name and failed should have an unknown outcome, also in records of earlier versions.",
-			annotations: ends(
-				at1, "", at2,
-				record(strings.Replace(recordFailed, `"error":"error"`, `"error":"error","named":true`, 1))...,
-			),
+			reason: "A create that stored a name and failed should have an unknown outcome.",
+			annotations: ends(at1, "", at2, append(
+				record(strings.Replace(recordFailed, `"error":"error"`, `"error":"error","name":"n"`, 1)),
+				meta.AnnotationKeyExternalName, "n",
+			)...),
 			want: want{
 				Phase:        Unknown,
+				Name:         "n",
 				Named:        true,
 				Announcement: at1,
 				Since:        at1,
@@ -187,11 +188,10 @@ func TestOf(t *testing.T) {
 			},
 		},
 		"RecordUnknown": {
-			reason:      "A record should say that the outcome of its create is unknown.",
+			reason:      "The name of an unknown create should say nothing once another writer has replaced it.",
 			annotations: ends(at1, "", "", record(recordUnknown)...),
 			want: want{
 				Phase:        Unknown,
-				Named:        true,
 				Announcement: at1,
 				Since:        at1,
 				Ended:        at2,
@@ -430,7 +430,7 @@ func TestRecord_WithFailure(t *testing.T) {
 		},
 		"NamedUpdate": {
 			reason: "The name that an update stored should not matter.",
-			record: Record{Type: Update, Named: true},
+			record: Record{Type: Update, Name: "n"},
 			want:   RecordFailed,
 		},
 		"Resumable": {
@@ -458,14 +458,14 @@ func TestRecord_WithFailure(t *testing.T) {
 		"NamedFailed": {
 			reason: "A failed create with a name should be observed by it, and absence should prove nothing while it may be in progress.",
 			record: Record{
-				Type: Create, Handle: "h", Named: true, Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
+				Type: Create, Handle: "h", Name: "n", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(7, 0),
 			},
 			want: RecordUnknown, dropped: true, abandoned: true,
 		},
 		"NamedFailedForLong": {
 			reason: "The absence of a failed create should count when it has had its time.",
 			record: Record{
-				Type: Create, Handle: "h", Named: true, Started: metav1.Unix(1, 0), Deadline: metav1.Unix(6, 0),
+				Type: Create, Handle: "h", Name: "n", Started: metav1.Unix(1, 0), Deadline: metav1.Unix(6, 0),
 			},
 			want: RecordUnknown, dropped: true,
 		},
@@ -479,7 +479,7 @@ func TestRecord_WithFailure(t *testing.T) {
 		"RepeatedNamedFailed": {
 			reason: "A failed repetition should be observed by its name for as long as a first attempt.",
 			record: Record{
-				Type: Create, Handle: "h", Repeated: true, Named: true, Started: metav1.Unix(1, 0),
+				Type: Create, Handle: "h", Repeated: true, Name: "n", Started: metav1.Unix(1, 0),
 				RepeatedAt: &metav1.Time{Time: time.Unix(5, 0)}, Deadline: metav1.Unix(7, 0),
 			},
 			want: RecordUnknown, dropped: true, abandoned: true,

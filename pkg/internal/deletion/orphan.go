@@ -121,12 +121,17 @@ func (e *Escape) granted(ctx context.Context, s *seam.Session, o client.Object) 
 	return remove, nil
 }
 
-// runs returns the operation that may run on the external resource of o.
+// runs returns the operation that may run on the external resource of o. One that only the provider would resume is
+// not waited for: the inner reconciler does not run.
 func (e *Escape) runs(now time.Time, o client.Object) creation.Run {
-	if e.Runs == nil {
-		return creation.RunsUntil(o, now)
+	of := e.Runs
+	if of == nil {
+		of = creation.RunsUntil
 	}
-	return e.Runs(o, now)
+	if run := of(o, now); !run.Unresolved() {
+		return run
+	}
+	return creation.Run{}
 }
 
 // isOrphaned reports whether o was orphaned, and is held by others: by the garbage

@@ -169,12 +169,21 @@ func (r *reservation) Observe(ctx context.Context, c *layer.Call) (layer.Observa
 	switch last := creation.Last(c.Managed); {
 	case !errors.As(err, &held) || !meta.WasDeleted(c.Managed) || last.MayExist():
 		return o, err
-	case r.finds && last.Phase == creation.Failed && (!r.async || !last.Recorded) && last.Announcement != "":
+	case last.Phase == creation.Failed && last.Announcement != "" && r.looksUp(c, last):
 		return o, errors.Wrap(err, messageMayHaveCreated)
 	default:
 		// No create of its own succeeded, so the external resource is the holder's.
 		return layer.Observation{}, nil
 	}
+}
+
+// looksUp reports whether the external resource of a create that failed is looked up, because only a later step may
+// have failed.
+func (r *reservation) looksUp(c *layer.Call, failed creation.State) bool {
+	if f, ok := c.Client.(interface{ LooksUp() bool }); ok && failed.Recorded {
+		return f.LooksUp()
+	}
+	return r.finds && (!r.async || !failed.Recorded)
 }
 
 func (r *reservation) observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
