@@ -26,7 +26,7 @@ type basis struct {
 }
 
 func basisOf(ctx context.Context, mg resource.Managed) basis {
-	s := creation.Last(mg)
+	s, _ := creation.Of(mg)
 	b := basis{terms: seam.TermsOf(mg), deleted: meta.WasDeleted(mg), name: s.Name, create: s.ID()}
 	if session := seam.From(ctx); session.Tracks(mg) {
 		b.stored = meta.GetExternalName(session.Base())
@@ -34,13 +34,17 @@ func basisOf(ctx context.Context, mg resource.Managed) basis {
 	return b
 }
 
-// changed reports whether mg was read or written again, and was deleted or has other terms, another external name or
-// another create, or its create has ended. A name that it did not have may be one that Observe has learned.
+// changed reports whether mg was read or written again, and was deleted or has other terms.
 func (b basis) changed(mg resource.Managed) bool {
+	return b.terms.Changed(mg) || mg.GetResourceVersion() != b.terms.Version && meta.WasDeleted(mg) != b.deleted
+}
+
+// createChanged also reports whether it has another external name or another create, or its create
+// has ended. A name that it did not have may be one that Observe has learned.
+func (b basis) createChanged(mg resource.Managed) bool {
 	if mg.GetResourceVersion() == b.terms.Version {
 		return false
 	}
-	now := creation.Last(mg)
-	return b.terms.Changed(mg) || meta.WasDeleted(mg) != b.deleted || now.ID() != b.create ||
-		creation.Renamed(b.name, now.Name, b.stored)
+	is, _ := creation.Of(mg)
+	return b.changed(mg) || is.ID() != b.create || creation.Renamed(b.name, is.Name, b.stored)
 }

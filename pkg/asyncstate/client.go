@@ -58,7 +58,7 @@ func (e *asyncClient) observe(ctx context.Context, mg resource.Managed) (upstrea
 		return res.observation(), err
 	}
 	if res.observed == nil {
-		o, err := e.observeExternal(ctx, mg)
+		o, err := e.observeExternal(ctx, mg, basis.changed)
 		if err != nil {
 			return o, err
 		}
@@ -82,13 +82,13 @@ func (e *asyncClient) observeRunning(
 
 // observeExternal observes the external resource. It is a conflict if mg has changed meanwhile.
 func (e *asyncClient) observeExternal(
-	ctx context.Context, mg resource.Managed,
+	ctx context.Context, mg resource.Managed, changed func(b basis, mg resource.Managed) bool,
 ) (upstream.ExternalObservation, error) {
 	was := basisOf(ctx, mg)
 	o, err := limit.Call(seam.From(ctx).Meter(), func() (upstream.ExternalObservation, error) {
 		return e.ExternalClient.Observe(ctx, mg)
 	})
-	if err == nil && was.changed(mg) {
+	if err == nil && changed(was, mg) {
 		err = seam.Conflict(mg, "it was changed while its external resource was observed")
 	}
 	return o, err

@@ -53,7 +53,7 @@ func (r *resolution) run(ctx context.Context) (continuation, error) {
 			// Before a create is repeated, too: some clients plan in Observe the
 			// request that they make in Create.
 			var err error
-			if observed, err = r.observeExternal(ctx, r.mg); err != nil {
+			if observed, err = r.observeExternal(ctx, r.mg, basis.createChanged); err != nil {
 				return returning(observed, err)
 			}
 			r.Observed = creation.ObservedAs(observed.ResourceExists)
