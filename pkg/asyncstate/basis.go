@@ -26,7 +26,7 @@ type basis struct {
 }
 
 func basisOf(ctx context.Context, mg resource.Managed) basis {
-	s, _ := creation.Of(mg)
+	s := creation.Last(mg)
 	b := basis{terms: seam.TermsOf(mg), deleted: meta.WasDeleted(mg), name: s.Name, create: s.ID()}
 	if session := seam.From(ctx); session.Tracks(mg) {
 		b.stored = meta.GetExternalName(session.Base())
@@ -45,6 +45,6 @@ func (b basis) createChanged(mg resource.Managed) bool {
 	if mg.GetResourceVersion() == b.terms.Version {
 		return false
 	}
-	is, _ := creation.Of(mg)
+	is := creation.Last(mg)
 	return b.changed(mg) || is.ID() != b.create || creation.Renamed(b.name, is.Name, b.stored)
 }
