@@ -34,6 +34,6 @@ func KeepsHandle(err error) bool {
 	r := creation.Record{
 		Type: creation.Create, Handle: "h", Started: now, Deadline: metav1.NewTime(now.Add(time.Hour)),
 	}
-	ended := failedRecord(&r, err, false, now.Time)
+	ended := failedRecord(&r, err, "", now.Time)
 	return ended.Handle == r.Handle && ended.Phase == creation.RecordUnknown
 }

@@ -141,7 +141,7 @@ func RecordOf(o client.Object) (*Record, error) {
 		Version int `json:"version"`
 	}{}
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		return nil, unreadable(err)
+		return nil, unreadable(text, err)
 	}
 	if v.Version != recordVersion {
 		return nil, badField(
@@ -149,7 +149,7 @@ func RecordOf(o client.Object) (*Record, error) {
 		)
 	}
 	if err := json.Unmarshal([]byte(text), r); err != nil {
-		return nil, unreadable(err)
+		return nil, unreadable(text, err)
 	}
 	if r.UID != o.GetUID() && (r.Type == Update || r.Type == Delete) {
 		return nil, nil //nolint:nilnil // As above.
@@ -189,8 +189,21 @@ func NewRecord(o client.Object, typ OperationType, holder, token string, now tim
 	}
 }
 
-// unreadable returns an error that says why a record cannot be decoded.
-func unreadable(err error) error {
+// unreadable returns an error that says why a record cannot be decoded. It names the field
+// that cannot be decoded, if there is one.
+func unreadable(text string, err error) error {
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &typ) && typ.Field != "" {
+		return badField(typ.Field, "cannot be a %s", typ.Value)
+	}
+	fields := map[string]json.RawMessage{}
+	if json.Unmarshal([]byte(text), &fields) == nil {
+		for _, k := range []string{"started", "deadline", "ended"} {
+			if v, ok := fields[k]; ok && json.Unmarshal(v, &metav1.Time{}) != nil {
+				return badField(k, "%s is not a valid timestamp", Clean(string(v), 64))
+			}
+		}
+	}
 	return errors.Wrapf(ErrRecord, "annotation %s: %s", AnnotationKeyRecord, Clean(err.Error(), maxQuote))
 }
 

@@ -558,13 +558,13 @@ func TestRecordOf_Unusable(t *testing.T) {
 			reason: "The error should name the field.",
 			old:    `"token":"t"`,
 			new:    `"token":1`,
-			want:   `cannot unmarshal number into Go struct field Record.token of type string`,
+			want:   `field "token": cannot be a number`,
 		},
 		"NotATime": {
-			reason: "The error should quote a value that is not a time.",
+			reason: "The error should name a field that is not a time.",
 			old:    `"started":"2026-01-02T03:04:01Z"`,
 			new:    `"started":"soon"`,
-			want:   `annotation graft.crossplane.io/async-operation: parsing time "soon"`,
+			want:   `field "started": "soon" is not a valid timestamp`,
 		},
 		"UID": {
 			reason: "The record of another object should not be used.",
