@@ -786,6 +786,25 @@ func TestEnds_Delete(t *testing.T) {
 		return e.startProvider()
 	}
 	cases := map[string]scenario{
+		"UpdateOfWhatIsAbsent": {
+			reason:  "Upstream updates an absent external resource if the management policies allow only that. The next update should wait like any other.",
+			options: []asyncstate.TrackerOption{asyncstate.WithBackoff(time.Hour, time.Hour)},
+			steps: func(t *testing.T, e *environment) {
+				calls := 0
+				e.useClient(false, func(context.Context, resource.Managed) error {
+					calls++
+					return errQuota
+				})
+				e.edit("b", func(b *v1alpha1.Bucket) {
+					b.Spec.ManagementPolicies = xpv2.ManagementPolicies{
+						xpv2.ManagementActionObserve, xpv2.ManagementActionUpdate,
+					}
+				})
+				e.startProvider().reconcileRepeatedly(3, 0)
+				expectEqual(t, "", "updates", 1, calls)
+			},
+			want: finalState{Operation: asyncstate.ReasonFailed, Synced: xpv2.ReasonReconcileError, Recorded: true},
+		},
 		"DeleteDoesNothing": {
 			reason:         "Deletes that succeed and delete nothing should be repeated less and less often.",
 			autoReconciled: true,

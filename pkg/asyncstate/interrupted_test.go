@@ -232,6 +232,10 @@ func TestInterrupted_Absence(t *testing.T) {
 			"Nor does one that is 50 minutes behind.", -50 * time.Minute,
 			asyncstate.WithTimeout(time.Hour), time.Hour,
 		},
+		"AbsenceAfterAhead": {
+			"As above, ten years ahead.", decade, asyncstate.WithAbsenceAfter(10 * time.Minute),
+			10 * time.Minute,
+		},
 	} {
 		cases["Absence/"+name] = scenario{
 			reason: tc.reason, kind: finder, autoReconciled: true, options: []asyncstate.TrackerOption{tc.option},
@@ -745,6 +749,12 @@ func TestCreateFailed(t *testing.T) {
 			reason:  "A refused create made nothing, and should be repeated after the backoff.",
 			refused: true, want: readyAfterCreates(2, "id-0001"),
 		},
+		"RefusedWithTokens": {
+			reason:  "An attempt that failed is not repeated with its token.",
+			options: withTokens(),
+			refused: true,
+			want:    readyAfterCreates(2, "id-0001"),
+		},
 		"RefusedAndDeleted": {
 			reason:  "An object without an external resource should be deleted.",
 			refused: true, deleting: true, want: finalState{Creates: 1, Gone: true},
@@ -1251,6 +1261,27 @@ func TestInterrupted_ChangedWhileObserved(t *testing.T) {
 		}
 	}
 
+	cases["DeletedAfterRepetition/Backoff"] = scenario{
+		reason: "A deletion that waits should have one message, and observe the external resource with backoff.",
+		kind:   deterministic, autoReconciled: true,
+		steps: func(t *testing.T, e *environment) {
+			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 50 * time.Second })
+			e.startAndKill(time.Second)
+			p := e.startProvider()
+			advanceClock(52 * time.Second)
+			e.cloud.set(func(c *fakeCloud) { c.requestDuration = 0 })
+			e.delete("b")
+			advanceClock(5 * time.Second)
+			message, reconciles := e.get("b").GetCondition(asyncstate.TypeOperation).Message, p.reconciles.Load()
+			advanceClock(30 * time.Second)
+			expectEqual(t, "", "message", message, e.get("b").GetCondition(asyncstate.TypeOperation).Message)
+			if n := p.reconciles.Load() - reconciles; n > 5 {
+				t.Errorf("%d reconciles in 30 seconds", n)
+			}
+			advanceClock(5 * time.Minute)
+		},
+		want: finalState{Creates: 2, Deletes: 1, Created: 1, Gone: true},
+	}
 	cases["DeletedAfterRepetition/SlowAnswer"] = scenario{
 		reason: "An absence should not count that was asked for while the other create may arrive, and answered later.",
 		kind:   deterministic,

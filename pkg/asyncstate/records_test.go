@@ -36,7 +36,7 @@ func TestUnusableRecord(t *testing.T) {
 		},
 		"VersionIsText": {
 			reason: "A version that is a string should not be used.",
-			record: failedRecordWith(`"version":1`, `"version":"1"`), want: `field .version`,
+			record: failedRecordWith(`"version":1`, `"version":"1"`), want: `"version"`,
 		},
 		"AnotherUID": {
 			reason: "The object was restored, or copied.",
@@ -62,7 +62,7 @@ func TestUnusableRecord(t *testing.T) {
 		},
 		"StartIsNoTime": {
 			reason: "The start should be a timestamp.",
-			record: failedRecordWith("2000-01-01T00:00:00Z", "yesterday"), want: `parsing time "yesterday"`,
+			record: failedRecordWith("2000-01-01T00:00:00Z", "yesterday"), want: `"started"`,
 		},
 		"NoDeadline": {
 			reason: "A record should have a deadline.",
