@@ -101,9 +101,8 @@ type reservation struct {
 	log      logging.Logger
 	recorder event.Recorder
 
-	// finds reports whether a resolver looks up the external resource of a create that failed, and that has no record
-	// if operations are asynchronous.
-	finds, async bool
+	// finds reports whether a resolver looks up the external resource of a create that failed and has no record.
+	finds bool
 
 	store *store.Store
 	held  store.Key[holding]
@@ -118,7 +117,6 @@ func newReservation(namespace string, key keyFunc, p layer.Parts, next layer.Ext
 		log:      p.Log,
 		recorder: p.Recorder,
 		finds:    p.Settings.Resolves && !p.Settings.DeterministicExternalName,
-		async:    p.Settings.Async,
 		store:    p.Store,
 	}
 	return layer.Layer{
@@ -177,13 +175,12 @@ func (r *reservation) Observe(ctx context.Context, c *layer.Call) (layer.Observa
 	}
 }
 
-// looksUp reports whether the external resource of a create that failed is looked up, because only a later step may
-// have failed.
+// looksUp reports whether the external resource is looked up of a create that failed, perhaps at a later step.
 func (r *reservation) looksUp(c *layer.Call, failed creation.State) bool {
 	if f, ok := c.Client.(interface{ LooksUp() bool }); ok && failed.Recorded {
 		return f.LooksUp()
 	}
-	return r.finds && (!r.async || !failed.Recorded)
+	return r.finds
 }
 
 func (r *reservation) observe(ctx context.Context, c *layer.Call) (layer.Observation, error) {
