@@ -234,11 +234,8 @@ func TestEarlierCreate(t *testing.T) {
 					e.delete("b")
 				}
 				p.reconcileRepeatedly(40, time.Minute)
-				want := []any{!deleted, 1}
-				if deleted {
-					want[1] = 0
-				}
-				expectEqual(t, tc.reason, "object, external resources", want, []any{!e.objectGone(), len(s.external)})
+				expectEqual(t, tc.reason, "gone, external resources", []any{deleted, map[bool]int{false: 1}[deleted]},
+					[]any{e.objectGone(), len(s.external)})
 				if tc.stops {
 					expectEqual(t, tc.reason, "reason", asyncstate.ReasonOutcomeUnknown,
 						e.get("b").GetCondition(asyncstate.TypeOperation).Reason)
