@@ -257,7 +257,7 @@ func TestInterrupted_Absence(t *testing.T) {
 	runScenarios(t, cases)
 }
 
-// The external resource of a create should be found, whoever ended its process, and when.
+// The external resource of a create should be found, however and whenever its process ended.
 func TestInterrupted_Found(t *testing.T) {
 	cases := map[string]scenario{}
 	for name, tc := range map[string]struct {
