@@ -136,10 +136,11 @@ func keepExternal(b *v1alpha1.Bucket) {
 // What a create has made should not be forgotten, whatever follows it before the next one.
 func TestEarlierCreate(t *testing.T) {
 	cases := map[string]struct {
-		reason  string
-		create  laterStep
-		finds   bool
-		options []managed.ReconcilerOption
+		reason string
+		create laterStep
+		finds  bool
+
+		precreate bool
 		// then follows the create. It may replace the process.
 		then func(t *testing.T, e *environment, p *process, s *laterStep) *process
 		// stops says that it waits for a person without a Finder.
@@ -186,7 +187,7 @@ func TestEarlierCreate(t *testing.T) {
 		},
 		"NotTried": {
 			reason: "An attempt for which Create was not called should not hide the one before.",
-			create: laterStep{err: refusedLater()}, finds: true, options: []managed.ReconcilerOption{precreate.Refuse()},
+			create: laterStep{err: refusedLater()}, finds: true, precreate: true,
 			then: func(_ *testing.T, _ *environment, p *process, s *laterStep) *process {
 				calls := 0
 				s.failObserve = func() error {
@@ -227,7 +228,11 @@ func TestEarlierCreate(t *testing.T) {
 				if tc.finds {
 					c = laterStepFinder{&s}
 				}
-				e, p := s.environment(t, c, tc.options...)
+				var o []managed.ReconcilerOption
+				if tc.precreate {
+					o = append(o, precreate.Refuse())
+				}
+				e, p := s.environment(t, c, o...)
 				p = tc.then(t, e, p, &s)
 				s.listed, s.err, s.named = true, nil, false
 				if deleted {
@@ -312,7 +317,7 @@ func TestHandle_NotResumed(t *testing.T) {
 	}{
 		"Create":      {reason: "A person should be asked.", change: keepExternal, want: "CreateResultUnknown"},
 		"Update":      {reason: "An update ends by the clock.", update: true, change: keepExternal},
-		"ForceOrphan": {reason: "The request should be granted after the deadline.", change: forceOrphan, want: "ForceOrphaned"},
+		"ForceOrphan": {reason: "It is granted after the deadline.", change: forceOrphan, want: "ForceOrphaned"},
 	}
 	for name, tc := range cases {
 		runInBubble(t, name, func(t *testing.T) {

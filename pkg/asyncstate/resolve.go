@@ -93,7 +93,8 @@ func (e *asyncClient) resolves(mg resource.Managed, s creation.State, wait time.
 
 	switch unrecorded := e.tracker.config.resolveUnrecorded; {
 	case !s.Recorded:
-		return unrecorded && (s.Phase == creation.Announced || s.Phase == creation.Failed && s.Announcement != "" && due)
+		failed := s.Phase == creation.Failed && s.Announcement != ""
+		return unrecorded && (s.Phase == creation.Announced || failed && due)
 	case r != nil && r.Type != creation.Create:
 		return false
 	case r != nil && (s.Phase == creation.Failed || s.Phase == creation.Created):

@@ -110,7 +110,7 @@ func TestNewReconciler_InvalidManager(t *testing.T) {
 		"WithoutConditions": {"does not keep the conditions", newOf(m, exampleKind("Forgetful"))},
 		"TrackerRefused":    {"cannot add the tracker of operations", async(stoppedManager{api.Manager()})},
 		"RunsNoTracker":     {"can't run the tracker of operations", async(m)},
-		"Releaser":          {"without a manager", func() { usage.NewReleaser(nil, testkit.ProviderConfigUsageKind()) }},
+		"Releaser":          {"without a manager", func() { usage.NewReleaser(nil, schema.GroupVersionKind{}) }},
 	})
 }
 

@@ -259,7 +259,7 @@ func TestOf_SDK(t *testing.T) {
 				&googleError{Code: 409, Header: http.Header{}, text: "Error 409: it already exists, alreadyExists"},
 				exists,
 			},
-			"GoogleReason":   {&googleError{Code: 403, Errors: []googleItem{{"userRateLimitExceeded"}}}, throttledFor(0)},
+			"GoogleReason":   {&googleError{Code: 403, Errors: []googleItem{{"rateLimitExceeded"}}}, throttledFor(0)},
 			"GoogleRefused":  {&googleError{Code: 422, Header: http.Header{}}, said(Refused)},
 			"OpenStack":      {actualError{Actual: 504}, said(NoAnswer)},
 			"Swagger":        {&methodCodeError{409}, said(Refused)},
