@@ -46,6 +46,6 @@ func (s *scene) start(build newReconciler, c managed.ExternalConnector) *running
 
 func (s *scene) startWith(build newProvider) *running {
 	r := &running{s, s.reconciles(build(s.manager))}
-	r.reconcile(1)
+	_ = r.reconcile(1)
 	return r
 }

@@ -241,7 +241,7 @@ func TestFinderLags(t *testing.T) {
 			err:    asyncstate.ErrOutcomeUnknown, deleting: true,
 		},
 		"Undecodable": {reason: "The answer cannot be decoded.", err: errors.New(`no consumer: "text/html"`)},
-		"Waited":      {reason: "The create was accepted.", err: errors.New("waiting for it failed: timeout after 1m0s")},
+		"Waited":      {reason: "The create was accepted.", err: errors.New("waiting for it failed: timeout after 1m")},
 		"ServerError": {reason: "A server that failed may have created the resource.", err: serverError{}},
 		"ServerErrorDelete": {
 			reason: "The resource that a failed server may have created should be deleted.",
