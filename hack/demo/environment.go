@@ -12,7 +12,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/fake/watchtest"
 )
 
-// A stage is what one column of a story has to itself: an API server in memory, in which nothing runs by itself. A
+// A stage is the API server in memory of one column of a story, in which nothing runs by itself. A
 // reconcile takes place when a story waits for it, so that every column is the same.
 type stage struct {
 	user    client.Client       // Of users. It is neither recorded nor counted.

@@ -133,7 +133,7 @@ func keepExternal(b *v1alpha1.Bucket) {
 	}
 }
 
-// What a create has made should not be forgotten, whatever follows it before the next one.
+// The external resource of a create should not be forgotten, however the next attempt ends.
 func TestEarlierCreate(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -117,7 +117,7 @@ func (k *objectStore) noteSucceeded(o client.Object, cause any, b backoff) {
 	})
 }
 
-// noteObserved records what was observed of the external resource of an object. The next update does not wait after
+// noteObserved records an observation of the external resource of an object. The next update does not wait after
 // one that is visible. An external resource that is found counts when the next delete is due.
 func (k *objectStore) noteObserved(o client.Object, seen upstream.ExternalObservation) {
 	s := k.successes.Get(&k.Store, o)

@@ -59,7 +59,7 @@ func (p clientPatch) status(_ context.Context, s *seam.Session, o client.Object)
 	switch {
 	case now.stopped != nil:
 		s.SetConditions(o, xpv2.ReconcileError(now.stopped))
-	case err == nil && hasFailed(r) && (synced || now.failed):
+	case err == nil && r.HasFailed() && (synced || now.failed):
 		s.SetConditions(o, p.failure(s, mg, r))
 	}
 	if c, ok := p.tracker.condition(o, now); ok {
@@ -91,7 +91,7 @@ func (p clientPatch) postponed(s *seam.Session, server client.Object) []xpv2.Con
 	if c, ok := p.tracker.condition(server, progressReport{}); ok {
 		cs = append(cs, c)
 	}
-	if hasFailed(r) && (cs != nil || mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue) {
+	if r.HasFailed() && (cs != nil || mg.GetCondition(xpv2.TypeSynced).Status == corev1.ConditionTrue) {
 		cs = append(cs, p.failure(s, mg, r))
 	}
 	return cs

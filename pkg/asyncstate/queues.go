@@ -14,7 +14,7 @@ import (
 type queues struct {
 	mu sync.Mutex
 
-	// watching has the queues of controllers that have ended, too: they drop what is added.
+	// watching has the queues of all controllers. The queue of one that has ended drops each request.
 	watching []workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/crossplane-graft/graft/pkg/internal/seam"
 )
 
-// A progressReport is what a reconcile leaves to say when its status is written.
+// A progressReport has the facts of a reconcile that decide about the condition when its status is written.
 type progressReport struct {
 	// reason and message say why the object waits. Without a message that is the error of its last operation.
 	reason  xpv2.ConditionReason
@@ -64,7 +64,7 @@ func (s situation) condition() xpv2.Condition {
 		return had
 	case !s.report.observed && (r != nil && r.Phase != creation.RecordFailed || creation.Last(s.object).Incomplete()):
 		return s.because(corev1.ConditionFalse, ReasonInterrupted, interruptedMessage(r, s.object))
-	case hasFailed(r):
+	case r.HasFailed():
 		return s.failed(ReasonFailed)
 	case had.Reason == "":
 		return had // The object never had an operation.
@@ -145,9 +145,6 @@ func interruptedMessage(r *creation.Record, mg resource.Managed) string {
 	}
 	return "The " + string(typ) + " was interrupted. Its outcome is determined when " + when + "."
 }
-
-// hasFailed reports whether the last operation failed, or failed before it was begun again.
-func hasFailed(r *creation.Record) bool { return r != nil && r.Error != "" }
 
 // mayRepeat reports whether an operation of mg may be repeated.
 func mayRepeat(mg resource.Managed, typ creation.OperationType) bool {

@@ -50,7 +50,7 @@ func TestSituation_Condition(t *testing.T) {
 			situation: situation{report: progressReport{observed: true}}, want: "Unknown : ",
 		},
 		"Running": {
-			reason: "The condition should say how far the operation is, whatever the reconcile has left to say.",
+			reason: "The condition should say how far the operation is, also if the object waits for a permit.",
 			situation: situation{
 				running: running(Create, 0), report: progressReport{reason: ReasonQueued, message: "queued"},
 			},
@@ -112,7 +112,7 @@ func TestSituation_Condition(t *testing.T) {
 			want:      "False Failed: " + failedAt + ": quota",
 		},
 		"InterruptedWhilePaused": {
-			reason: "An outcome that is not known should not be shown as running, and the condition should say what to do.",
+			reason: "An operation with an unknown outcome should not be shown as running, and the condition should say what to do.",
 			had:    runs, conditions: []xpv2.Condition{xpv2.ReconcilePaused()},
 			situation: situation{record: &creation.Record{Type: creation.Create, Phase: creation.RecordUnknown}},
 			want:      "False Interrupted: The create was interrupted. Its outcome is determined when reconciliation is no longer paused.",

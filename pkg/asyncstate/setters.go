@@ -57,8 +57,8 @@ func SetHandle(ctx context.Context, handle string) error {
 }
 
 // Progress sets how far the operation is: in percent, and in words that must not hold a
-// secret. The object's next reconcile shows it, which follows within 10 seconds. It makes no request. It returns an error, which wraps
-// ErrOutcomeUnknown, if percent is not from 0 to 100, or if the operation has ended.
+// secret. The object's next reconcile shows it, which follows within 10 seconds. It makes no request. It
+// returns an error, which wraps ErrOutcomeUnknown, if percent is not from 0 to 100, or if the operation has ended.
 func Progress(ctx context.Context, percent int, message string) error {
 	return set(ctx, "progress", func(op *operation) error {
 		if op.lifetime.get().over {

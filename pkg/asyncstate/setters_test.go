@@ -190,7 +190,7 @@ func TestProgress(t *testing.T) {
 	})
 }
 
-// A setting is what a client sets while its operation runs, and what another writer does meanwhile.
+// A setting is a call of a client while its operation runs, and a write of another writer meanwhile.
 type setting struct {
 	reason string
 	exists bool
@@ -201,7 +201,7 @@ type setting struct {
 	record bool
 }
 
-// acts are what a client does in an operation.
+// acts are the calls of a client in an operation.
 type acts func(ctx context.Context, t *testing.T, e *environment, mg resource.Managed) error
 
 func runSettings(t *testing.T, cases map[string]setting) {

@@ -163,7 +163,7 @@ func (t *Tracker) running(mg resource.Managed) (*operation, error) {
 	return nil, seam.Conflict(mg, "it was read before the result of its operation was stored")
 }
 
-// report returns what the reconcile leaves to say when its status is written.
+// report returns the report of this reconcile.
 func (t *Tracker) report(ctx context.Context) *progressReport { return t.reconciles.In(seam.From(ctx)) }
 
 // poll reconciles the object again soon if no controller watches the tracker's source.

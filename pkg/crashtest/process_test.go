@@ -204,7 +204,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// A panickingSDK panics in creates, or only in those of a resource that exists.
+// A panickingSDK panics in each create, or only if the resource exists.
 type panickingSDK struct {
 	*sdkClient
 

@@ -113,7 +113,7 @@ func concurrently(_ *Process, r *plain) {
 }
 
 // announces writes the managed resource before each create: a process that has read it before its deletion gets a
-// conflict. Without it, a slow reconcile creates what another process has deleted.
+// conflict. Without it, a slow reconcile creates again the resource that another process has deleted.
 func announces(r *plain) {
 	create := r.create
 	r.create = func(ctx context.Context, b *v1alpha1.Bucket) error {

@@ -291,7 +291,7 @@ func (p *phases) postponed(s *seam.Session, server client.Object) []xpv2.Conditi
 // the external resource was observed, but upstream wrote no status because it waits. The error
 // of an asynchronous operation stays until another operation has succeeded.
 func synced(s *seam.Session, at *progress, server client.Object) []xpv2.Condition {
-	if !at.observed || s.StatusWritten() || creation.Last(server).OperationFailed() ||
+	if !at.observed || s.StatusWritten() || creation.Last(server).Record.HasFailed() ||
 		seam.ConditionOf(server, xpv2.TypeSynced).Status != corev1.ConditionFalse {
 		return nil
 	}

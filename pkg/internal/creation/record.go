@@ -160,6 +160,9 @@ func RecordOf(o client.Object) (*Record, error) {
 	return r, nil
 }
 
+// HasFailed reports whether the operation failed, or failed before it was begun again. r may be nil.
+func (r *Record) HasFailed() bool { return r != nil && r.Error != "" }
+
 // Follows counts the attempt of r after that of had, an earlier record of the same type.
 func (r *Record) Follows(had *Record) {
 	// The failure is reported until an attempt succeeds.

@@ -182,9 +182,6 @@ func (s State) Incomplete() bool {
 	return s.Phase == Announced || s.Phase == Running || s.Phase == Unknown
 }
 
-// OperationFailed reports whether the last recorded operation has failed, and none has succeeded since.
-func (s State) OperationFailed() bool { return s.Record != nil && s.Record.Error != "" }
-
 // MayExist reports whether a create of this object may have created an external resource, or
 // may still do so. An earlier create that succeeded counts although a later one failed: the
 // external system may hide the external resource, and reject the later create because of it.

@@ -118,7 +118,7 @@ func (a *admission) open(ctx context.Context, s *seam.Session, o client.Object) 
 
 	request := requestOf(mg)
 	c := classOf(mg, request != "" && request != a.requested.Get(a.store, mg))
-	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) && !creation.Last(mg).OperationFailed() {
+	if c == limit.Poll && isTrue(mg, xpv2.TypeSynced) && !creation.Last(mg).Record.HasFailed() {
 		if wait := a.limits.accounts.Spread(mg.GetUID(), a.settings.Poll(mg), now); wait > 0 {
 			a.leave(s.Key())
 			return &seam.Postponed{After: wait, Priority: handler.LowPriority}

@@ -297,7 +297,7 @@ func (e *callErrors) close(ctx context.Context, s *seam.Session) error {
 // postponed returns Synced if the last operation was throttled, and its account still is.
 func (e *callErrors) postponed(_ *seam.Session, server client.Object) []xpv2.Condition {
 	at := reportedErrors{throttled: e.last.Get(e.store, server).throttled}
-	if !creation.Last(server).OperationFailed() || !at.throttled.After(time.Now()) {
+	if !creation.Last(server).Record.HasFailed() || !at.throttled.After(time.Now()) {
 		return nil
 	}
 	return []xpv2.Condition{at.condition()}
